@@ -56,7 +56,7 @@ def user_environment(
     environ[b"SHELL"] = SHELL
     environ[b"PATH"] = environ.get(b"PATH") or PATH
     for key, value in extra.items():
-        _add(environ, os.fsencode(key), os.fsencode(value))
+        environ[os.fsencode(key)] = os.fsencode(value)
     return environ
 
 
@@ -64,9 +64,3 @@ def _secret_names() -> frozenset[bytes]:
     """The secrets, and the variables that tell where a secret lies."""
     names = [setting.name for setting in TABLE if setting.secret]
     return frozenset(text.encode() for name in names for text in (name, f"{name}_FILE"))
-
-
-def _add(environ: dict[bytes, bytes], key: bytes, value: bytes) -> None:
-    """Set a variable of ours; a list of libraries that the user preloads stays behind it."""
-    theirs = environ.get(key, b"")
-    environ[key] = value + b":" + theirs if key == b"LD_PRELOAD" and theirs else value

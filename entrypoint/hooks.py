@@ -58,6 +58,6 @@ def _failed(path: str, reason: str, code: int) -> StartError:
     return StartError(
         f"the start hook {os.path.basename(path)} failed, so nothing was started",
         f"{path}: {reason}",
-        "mend the hook, or unmount it; what it printed stands above (it runs as the user, and needs a #! line)",
+        "mend the hook, or unmount it; its own words stand above (it runs as the user, and needs a #! line)",
         code,
     )

@@ -243,7 +243,7 @@ def refuse_certificate(problem: Optional[Sequence[str]]) -> None:
     """Stop with the problem that `certificate_problem` found."""
     if problem:
         raise StartError(
-            "JUPYTER_CERT_FILE and JUPYTER_KEY_FILE must be a certificate and its key, readable by the user",
+            "JUPYTER_CERT_FILE and JUPYTER_KEY_FILE must be a certificate and its key that the user can read",
             f"{problem[0]}: {problem[1]}",
-            "mount both as PEM files that the user may read (chmod 0440 and group 0 do), without a passphrase",
+            "mount both as PEM files that the user may read (chmod 0440, group 0), the key without a passphrase",
         )

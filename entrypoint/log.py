@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 _STDERR = 2
@@ -24,7 +25,5 @@ def fail(error: BaseException) -> None:
 
 def _write(text: str) -> None:
     """Write at once and never fail: a closed stderr must not stop a container."""
-    try:
+    with contextlib.suppress(OSError):
         os.write(_STDERR, text.encode("utf-8", "backslashreplace"))
-    except OSError:
-        pass

@@ -43,7 +43,7 @@ def become_program(argv: Sequence[str], environ: Mapping[bytes, bytes]) -> NoRet
         raise StartError(
             f"{argv[0]} cannot be run",
             f"{file}: {(error.strerror or str(error)).lower()}",
-            "a script's first line must name a program that exists (#!/bin/bash); a binary must be for linux/amd64",
+            "a script's first line must name a program that exists (#!/bin/bash); a binary must be for amd64",
             NOT_EXECUTABLE,
         ) from error
 

@@ -1,0 +1,106 @@
+"""Which services a mode starts. A service is added here, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Optional, Sequence
+
+from entrypoint import jupyter
+from entrypoint.command import Plan
+from entrypoint.errors import StartError
+from entrypoint.identity import Identity
+from entrypoint.log import say, warn
+from entrypoint.privileges import run_as
+from entrypoint.probes import record_probes
+from entrypoint.rundir import make_folder, write_file
+from entrypoint.secrets import Unreadable, read_as_user, reader_for
+from entrypoint.settings import Settings
+from entrypoint.supervise import Service
+from entrypoint.user import User
+
+
+def refuse_missing(mode: str) -> None:
+    """Stop a mode whose programs are not in this image."""
+    if mode in ("ssh", "all"):
+        raise _missing(
+            mode, "it has no sshd set-up", "docker run -p 8888:8888 IMAGE   (JupyterLab has a terminal)"
+        )
+    if mode == "code":
+        raise _missing(mode, "it has no VS Code", "docker run -p 8080:8080 pytorch-cuda:v2.7-code code")
+    if not os.path.exists(jupyter.LAB):
+        raise _missing(mode, f"{jupyter.LAB} is missing", "use the full image (docker run IMAGE --version)")
+
+
+def _missing(mode: str, seen: str, do: str) -> StartError:
+    return StartError(f"this image cannot start the mode {mode!r}", seen, do)
+
+
+def plan_services(plan: Plan, settings: Settings, user: User) -> list[Service]:
+    """Prepare the services of the mode and write down how each is asked whether it is up."""
+    if plan.word == "auto" and settings["SSH_PUBLIC_KEY"]:
+        warn("SSH_PUBLIC_KEY is set, but this image cannot start sshd: only JupyterLab is started")
+    lab = _plan_lab(plan.argv, settings, user)
+    services = [_lab_service(lab, user)]
+    record_probes(user.rundir, [lab.probe])
+    return services
+
+
+def _plan_lab(arguments: Sequence[str], settings: Settings, user: User) -> jupyter.Lab:
+    _check_https(settings, user.identity)
+    token_path = user.rundir / jupyter.TOKEN_FILE
+    login = jupyter.choose_login(
+        settings,
+        jupyter.parse_options(arguments),
+        reader_for(user.identity),
+        _kept_token(token_path, user.identity),
+        jupyter.make_token,
+    )
+    lab = jupyter.plan_lab(
+        settings, arguments, login, user.identity.uid == 0, str(token_path), jupyter.listen_address()
+    )
+    if login.source == "new":
+        _write_for_user(token_path, login.token.encode() + b"\n", user.identity)
+    make_folder(user.rundir / "jupyter")
+    _write_for_user(user.rundir / jupyter.CONFIG_FILE, lab.config, user.identity)
+    for line in lab.warnings:
+        warn(line)
+    for line in lab.lines:
+        say(line)
+    return lab
+
+
+def _lab_service(lab: jupyter.Lab, user: User) -> Service:
+    environ = {**user.environ, b"JUPYTER_CONFIG_PATH": _config_path(user)}
+    return Service("jupyter", list(lab.argv), environ, jupyter.ROOT_FOLDER, user.identity)
+
+
+def _config_path(user: User) -> bytes:
+    """Ours first, so that the login of this start counts, then what the user set."""
+    ours = os.fsencode(user.rundir / os.path.dirname(jupyter.CONFIG_FILE))
+    theirs = user.environ.get(b"JUPYTER_CONFIG_PATH", b"")
+    return ours + b":" + theirs if theirs else ours
+
+
+def _check_https(settings: Settings, identity: Identity) -> None:
+    jupyter.check_pair(settings)
+    cert, key = settings["JUPYTER_CERT_FILE"], settings["JUPYTER_KEY_FILE"]
+    if cert:
+        jupyter.refuse_certificate(run_as(identity, lambda: jupyter.certificate_problem(cert, key)))
+
+
+def _kept_token(path: Path, identity: Identity) -> Optional[str]:
+    """The token of an earlier start; the file is the user's, so it is read as the user."""
+    text: Optional[str] = run_as(identity, lambda: _read_line(path))
+    return text
+
+
+def _read_line(path: Path) -> Optional[str]:
+    try:
+        return read_as_user(str(path)).decode("ascii", "replace").strip()
+    except Unreadable:
+        return None
+
+
+def _write_for_user(path: Path, data: bytes, identity: Identity) -> None:
+    write_file(path, data, 0o600, identity.uid, identity.gid)
