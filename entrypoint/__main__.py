@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn, Sequence
+from collections.abc import Sequence
+from typing import NoReturn
 
 from entrypoint.command import Plan, plan_command
 from entrypoint.environment import read_container_environment
@@ -14,7 +15,7 @@ from entrypoint.log import fail, say, warn
 from entrypoint.machine import WORKSPACE
 from entrypoint.privileges import become, give_stdio, run_as
 from entrypoint.probes import forget_probes
-from entrypoint.program import become_program
+from entrypoint.program import NOT_FOUND, become_program
 from entrypoint.settings import Settings
 from entrypoint.user import User, set_up_user
 
@@ -77,19 +78,20 @@ def _refuse_what_cannot_start(plan: Plan, settings: Settings) -> None:
         from entrypoint.services import refuse_missing
 
         refuse_missing(plan.word)
-    elif plan.ours and not os.path.exists(plan.argv[0]):
-        raise _not_in_this_image(plan)
+    elif plan.ours:
+        _refuse_a_missing_program(plan)
     if "REQUIRE_GPU" in plan.settings:
         require_gpu(settings["REQUIRE_GPU"])
 
 
-def _not_in_this_image(plan: Plan) -> StartError:
-    return StartError(
-        f"this image has no {plan.word}",
-        f"{plan.argv[0]} is missing",
-        "docker run IMAGE --version shows what the image is; the full image has it",
-        127,
-    )
+def _refuse_a_missing_program(plan: Plan) -> None:
+    if not os.path.exists(plan.argv[0]):
+        raise StartError(
+            f"this image has no {plan.word}",
+            f"{plan.argv[0]} is missing",
+            "docker run IMAGE --version shows what the image is; the full image has it",
+            NOT_FOUND,
+        )
 
 
 def _run_program(plan: Plan, user: User, cwd: int) -> NoReturn:

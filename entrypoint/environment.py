@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Mapping
+from collections.abc import Mapping
 
 from entrypoint.errors import StartError
 from entrypoint.settings import BY_NAME, TABLE, is_service_link

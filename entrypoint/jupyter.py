@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Callable, Mapping, Optional, Sequence
+from typing import Callable, Optional
 
 from entrypoint.errors import StartError
-from entrypoint.secrets import Reader, Unreadable, read_as_user, reveal
+from entrypoint.secrets import Reader, UnreadableError, read_as_user, reveal
 from entrypoint.settings import BY_NAME, Settings, check_text
 
 # Started directly: `jupyter lab` would start a second Python only to find this program.
@@ -29,6 +30,8 @@ _ALIASES = {
     "--keyfile": "ServerApp.keyfile",
     "--no-browser": "ServerApp.open_browser",
     "--allow-root": "ServerApp.allow_root",
+    "--log-level": "Application.log_level",
+    "--debug": "Application.log_level",
 }
 _LOGIN_OPTIONS = (
     "IdentityProvider.token",
@@ -156,6 +159,8 @@ def _our_options(settings: Settings, as_root: bool, ip: str) -> dict[str, str]:
         "ServerApp.open_browser": "False",
         "ServerApp.root_dir": ROOT_FOLDER,
         "ServerApp.base_url": settings["JUPYTER_BASE_URL"],
+        # 25 lines at every start would push the URL, which the user needs, off the screen.
+        "Application.log_level": "WARN",
     }
     if settings["JUPYTER_CERT_FILE"]:
         options["ServerApp.certfile"] = settings["JUPYTER_CERT_FILE"]
@@ -200,7 +205,7 @@ def _lines(login: Login, url: str, port: str, token_path: str) -> tuple[str, ...
     }[login.source]
     return (
         f"JupyterLab: {url}lab{ending}",
-        f"published as -p 9000:{port}, the URL has 9000 in the place of {port}",
+        f"after docker run -p 9000:{port} the port in that URL is 9000, the left one",
     )
 
 
@@ -227,7 +232,7 @@ def certificate_problem(cert: str, key: str) -> Optional[tuple[str, str]]:
     for name, path in (("JUPYTER_CERT_FILE", cert), ("JUPYTER_KEY_FILE", key)):
         try:
             read_as_user(path)
-        except Unreadable as error:
+        except UnreadableError as error:
             return name, f"{path}: {error}"
     import ssl  # costs 20 ms, and only HTTPS needs it
 

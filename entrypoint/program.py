@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Mapping, NoReturn, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 from entrypoint.command import known_words
 from entrypoint.errors import StartError
@@ -20,9 +21,7 @@ def find_program(name: str, path: bytes) -> str:
         candidates = [name]
     else:
         # An empty entry of PATH is the current directory, as it is for every shell.
-        candidates = (
-            [os.path.join(os.fsdecode(entry) or ".", name) for entry in path.split(b":")] if name else []
-        )
+        candidates = [os.path.join(os.fsdecode(entry) or ".", name) for entry in path.split(b":")] if name else []
     there = [candidate for candidate in candidates if os.path.isfile(candidate)]
     for candidate in there:
         if os.access(candidate, os.X_OK):
@@ -50,9 +49,7 @@ def become_program(argv: Sequence[str], environ: Mapping[bytes, bytes]) -> NoRet
 
 def _not_executable(name: str, there: Sequence[str]) -> StartError:
     if not there:
-        return StartError(
-            f"{name} is a directory", name, "name a program: docker run IMAGE bash", NOT_EXECUTABLE
-        )
+        return StartError(f"{name} is a directory", name, "name a program: docker run IMAGE bash", NOT_EXECUTABLE)
     return StartError(
         f"{name} is not executable",
         f"{there[0]} has no execute permission for the user, or lies on a noexec mount",

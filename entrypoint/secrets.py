@@ -24,7 +24,7 @@ _MOST_LINKS = 40
 Reader = Callable[[str], bytes]
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     """Why a file could not be read, in words for the user."""
 
 
@@ -35,8 +35,8 @@ def reveal(given: Given, read: Reader) -> Optional[str]:
     name = f"{given.name}_FILE"
     try:
         text = _one_ending_less(read(given.path).decode("utf-8"))
-    except (Unreadable, UnicodeDecodeError) as error:
-        why = str(error) if isinstance(error, Unreadable) else "it is not UTF-8 text"
+    except (UnreadableError, UnicodeDecodeError) as error:
+        why = str(error) if isinstance(error, UnreadableError) else "it is not UTF-8 text"
         raise StartError(
             f"the file that {name} names cannot be read",
             f"{given.path}: {why}",
@@ -55,9 +55,7 @@ def _checked(given: Given, text: str) -> str:
     try:
         return check_text(BY_NAME[given.name], text)
     except StartError as error:
-        raise StartError(
-            error.what, f"{given.path}: {error.seen}", f"write such a value into {given.path}"
-        ) from None
+        raise StartError(error.what, f"{given.path}: {error.seen}", f"write such a value into {given.path}") from None
 
 
 def _one_ending_less(text: str) -> str:
@@ -75,7 +73,7 @@ def reader_for(identity: Identity) -> Reader:
         if text is not None:
             return str(text).encode("latin-1")
         if not identity.drop:
-            raise Unreadable(why)
+            raise UnreadableError(why)
         return read_as_root(path)
 
     return read
@@ -85,7 +83,7 @@ def _answer(path: str) -> tuple[Optional[str], str]:
     """What `read_as_user` does, in a form that passes from one process to another."""
     try:
         return read_as_user(path).decode("latin-1"), ""
-    except Unreadable as error:
+    except UnreadableError as error:
         return None, str(error)
 
 
@@ -94,7 +92,7 @@ def read_as_user(path: str) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise Unreadable(_why(error)) from error
+        raise UnreadableError(_why(error)) from error
     return _read_and_close(descriptor)
 
 
@@ -104,7 +102,7 @@ def read_as_root(path: str) -> bytes:
     try:
         return _read_and_close(walk.open(path))
     except OSError as error:
-        raise Unreadable(_why(error)) from error
+        raise UnreadableError(_why(error)) from error
     finally:
         walk.close()
 
@@ -121,11 +119,11 @@ class _Walk:
         found = self._resolve(path, self._keep("/"))
         info = os.fstat(found)
         if self._links and info.st_uid != 0:
-            raise Unreadable("a link leads to it, and it is not root's")
+            raise UnreadableError("a link leads to it, and it is not root's")
         if not stat.S_ISREG(info.st_mode):
-            raise Unreadable("it is not a regular file")
+            raise UnreadableError("it is not a regular file")
         if info.st_nlink > 1:
-            raise Unreadable("it has a second name (a hard link), and only root may read it")
+            raise UnreadableError("it has a second name (a hard link), and only root may read it")
         # Opened through its descriptor: by its name it might be another file by now.
         return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -151,10 +149,10 @@ class _Walk:
         if self._links > _MOST_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if os.fstat(link).st_uid != 0:
-            raise Unreadable("a link on the way is not root's")
+            raise UnreadableError("a link on the way is not root's")
         target = self._resolve(os.readlink("", dir_fd=link), directory)
         if _mount_id(target) != _mount_id(link):
-            raise Unreadable("a link on the way leaves its mount")
+            raise UnreadableError("a link on the way leaves its mount")
         return target
 
 
@@ -164,12 +162,13 @@ def _mount_id(descriptor: int) -> str:
 
 
 def _read_and_close(descriptor: int) -> bytes:
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Unreadable("it is not a regular file")
-        data = file.read(_LARGEST + 1) or b""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnreadableError("it is not a regular file")
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(_LARGEST + 1)
     if len(data) > _LARGEST:
-        raise Unreadable(f"it is larger than {_LARGEST} bytes")
+        raise UnreadableError(f"it is larger than {_LARGEST} bytes")
     return data
 
 

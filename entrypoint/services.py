@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Optional
 
 from entrypoint import jupyter
 from entrypoint.command import Plan
@@ -14,7 +15,7 @@ from entrypoint.log import say, warn
 from entrypoint.privileges import run_as
 from entrypoint.probes import record_probes
 from entrypoint.rundir import make_folder, write_file
-from entrypoint.secrets import Unreadable, read_as_user, reader_for
+from entrypoint.secrets import UnreadableError, read_as_user, reader_for
 from entrypoint.settings import Settings
 from entrypoint.supervise import Service
 from entrypoint.user import User
@@ -23,9 +24,7 @@ from entrypoint.user import User
 def refuse_missing(mode: str) -> None:
     """Stop a mode whose programs are not in this image."""
     if mode in ("ssh", "all"):
-        raise _missing(
-            mode, "it has no sshd set-up", "docker run -p 8888:8888 IMAGE   (JupyterLab has a terminal)"
-        )
+        raise _missing(mode, "it has no sshd set-up", "docker run -p 8888:8888 IMAGE   (JupyterLab has a terminal)")
     if mode == "code":
         raise _missing(mode, "it has no VS Code", "docker run -p 8080:8080 pytorch-cuda:v2.7-code code")
     if not os.path.exists(jupyter.LAB):
@@ -98,7 +97,7 @@ def _kept_token(path: Path, identity: Identity) -> Optional[str]:
 def _read_line(path: Path) -> Optional[str]:
     try:
         return read_as_user(str(path)).decode("ascii", "replace").strip()
-    except Unreadable:
+    except UnreadableError:
         return None
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Mapping, Optional
+from typing import Any, Callable, Optional
 
 from entrypoint.errors import StartError
 
@@ -206,9 +207,7 @@ def _empty_token() -> StartError:
 
 
 def _mistake(setting: Setting, rule: str, seen: str) -> StartError:
-    return StartError(
-        f"{setting.name} must be {rule}", seen, f"docker run -e {setting.name}={setting.example} ..."
-    )
+    return StartError(f"{setting.name} must be {rule}", seen, f"docker run -e {setting.name}={setting.example} ...")
 
 
 def _seen(setting: Setting, text: str) -> str:

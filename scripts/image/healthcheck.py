@@ -16,7 +16,7 @@ from typing import Any, Optional
 TIME_LIMIT = 5.0
 
 
-class Unhealthy(Exception):
+class UnhealthyError(Exception):
     """Why the container is not healthy, in one line."""
 
 
@@ -26,7 +26,7 @@ def main(folders: tuple[str, ...], time_limit: float = TIME_LIMIT) -> int:
     signal.setitimer(signal.ITIMER_REAL, time_limit)
     try:
         names = [_probe(service) for service in read_services(folders)]
-    except (Unhealthy, TimeoutError) as error:
+    except (UnhealthyError, TimeoutError) as error:
         print(f"unhealthy: {error}")
         return 1
     finally:
@@ -49,7 +49,7 @@ def read_services(folders: tuple[str, ...]) -> list[dict[str, Any]]:
         try:
             return list(json.loads(data)["services"])
         except (ValueError, KeyError, TypeError):
-            raise Unhealthy(f"{folder}/services.json is damaged; restart the container") from None
+            raise UnhealthyError(f"{folder}/services.json is damaged; restart the container") from None
     return []
 
 
@@ -63,11 +63,7 @@ def _read_trusted(folder: str, path: str) -> Optional[bytes]:
         return None
     with os.fdopen(descriptor, "rb") as file:
         info = os.fstat(descriptor)
-        if (
-            stat.S_ISREG(info.st_mode)
-            and stat.S_ISDIR(above.st_mode)
-            and {info.st_uid, above.st_uid} <= trusted
-        ):
+        if stat.S_ISREG(info.st_mode) and stat.S_ISDIR(above.st_mode) and {info.st_uid, above.st_uid} <= trusted:
             return file.read()
     return None
 
@@ -80,9 +76,9 @@ def _probe(service: dict[str, Any]) -> str:
         elif kind == "banner":
             _probe_banner(int(service["port"]))
         else:
-            raise Unhealthy(f"{name}: unknown probe {kind!r}")
+            raise UnhealthyError(f"{name}: unknown probe {kind!r}")
     except (OSError, ValueError, KeyError) as error:
-        raise Unhealthy(f"{name} does not answer: {error}") from error
+        raise UnhealthyError(f"{name} does not answer: {error}") from error
     return name
 
 
@@ -110,9 +106,7 @@ def _connection(scheme: str, host: str, port: Optional[int]) -> Any:
     import ssl
 
     # Our own server on the loopback, whose certificate is made out to another name.
-    return http.client.HTTPSConnection(
-        host, port, timeout=TIME_LIMIT, context=ssl._create_unverified_context()
-    )
+    return http.client.HTTPSConnection(host, port, timeout=TIME_LIMIT, context=ssl._create_unverified_context())
 
 
 def _probe_banner(port: int) -> None:
