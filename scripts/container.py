@@ -1,4 +1,4 @@
-"""The container that `make run` starts: what is known of it, and what its commands share."""
+"""The containers that `make run` and `make train` start: what is known of one, and what goes into each."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from entrypoint.settings import TABLE
 from scripts import names, ui
 from scripts.engine import Engine, caller, find_engine
 
 RUN_DIRECTORY = "/run/pytorch-cuda"
-# Given by the caller, these reach the container by name, so that no value stands in a command line.
-# SSH_PORT and JUPYTER_PORT are not among them: on the host SSH_PORT and PORT say where they are published.
-PASSED_BY_NAME = (
-    "MODE",
-    "JUPYTER_TOKEN",
-    "JUPYTER_PASSWORD_HASH",
-    "JUPYTER_AUTH",
-    "JUPYTER_BASE_URL",
-    "REQUIRE_GPU",
-    "TZ",
+PUBLISHED_LABEL = "pytorch-cuda.published"
+# Not passed on: PUID and PGID are the caller's ids; inside, the ports stay the usual ones, and on the host PORT and
+# SSH_PORT say where they are published.
+NOT_PASSED = ("PUID", "PGID", "SSH_PORT", "JUPYTER_PORT", "CODE_PORT")
+VALUES = (*(row.name for row in TABLE if row.kind != "path" and row.name not in NOT_PASSED), "TZ")
+FILES = (
+    *(f"{row.name}_FILE" for row in TABLE if row.by_file),
+    *(row.name for row in TABLE if row.kind == "path"),
 )
 
 
@@ -31,11 +30,11 @@ class Container:
     """A container that exists, running or not."""
 
     name: str
-    id: str
     image_id: str
     running: bool
-    settings: str
-    exit_code: int = 0
+    exit_code: int
+    published: str
+    environ: Mapping[str, str]
 
 
 def name() -> str:
@@ -51,11 +50,11 @@ def find(engine: Engine, wanted: str) -> Container | None:
     seen: dict[str, Any] = json.loads(answer.out)[0]
     return Container(
         name=wanted,
-        id=seen["Id"],
         image_id=_bare(seen["Image"]),
         running=bool(seen["State"]["Running"]),
-        settings=(seen["Config"].get("Labels") or {}).get("pytorch-cuda.settings", ""),
         exit_code=int(seen["State"].get("ExitCode") or 0),
+        published=(seen["Config"].get("Labels") or {}).get(PUBLISHED_LABEL, ""),
+        environ=dict(pair.split("=", 1) for pair in seen["Config"].get("Env") or [] if "=" in pair),
     )
 
 
@@ -64,25 +63,23 @@ def _bare(image_id: str) -> str:
     return image_id.split(":")[-1]
 
 
-def same_image(engine: Engine, container: Container, image: str) -> bool:
+def is_from(engine: Engine, container: Container, image: str) -> bool:
     """Tell whether the container was made from what the image's name means now."""
     return container.image_id == _bare(engine.image_id(image) or "")
 
 
-def running(verb: str) -> tuple[Engine, Container]:
+def running(purpose: str) -> tuple[Engine, Container]:
     """Give the running container for a command that needs one."""
     engine = find_engine()
     container = find(engine, name()) if engine else None
-    if engine is None or container is None or not container.running:
-        state = "no container engine answers" if engine is None else f"{name()}: no such container"
-        if container is not None:
-            state = f"{name()} is stopped"
-        raise ui.UserError(f"there is no running container to {verb}", state, f"make run{_with_name()}")
-    return engine, container
-
-
-def _with_name() -> str:
-    return "" if name() == names.CONTAINER else f" NAME={name()}"
+    if engine and container and container.running:
+        return engine, container
+    if engine is None:
+        seen = "no container engine answers"
+    else:
+        seen = f"{name()} is stopped" if container else f"there is no container {name()}"
+    extra = "" if name() == names.CONTAINER else f" NAME={name()}"
+    raise ui.UserError(f"there is no running container to {purpose}", seen, f"make run{extra}")
 
 
 def terminal_options() -> list[str]:
@@ -90,20 +87,35 @@ def terminal_options() -> list[str]:
     return ["-it"] if ui.terminal() else ["-i"]
 
 
-def by_name(environ: Mapping[str, str]) -> list[str]:
-    """Pass the caller's settings on. An empty token too: the image explains why that is an error."""
-    return [part for variable in PASSED_BY_NAME if variable in environ for part in ("-e", variable)]
+def given(environ: Mapping[str, str]) -> dict[str, str]:
+    """Collect the image's settings that the caller gave. An empty token too: the image explains that error."""
+    return {variable: environ[variable] for variable in VALUES if variable in environ}
+
+
+def setting_options(environ: Mapping[str, str]) -> list[str]:
+    """Pass settings on: values by name, so that none stands in a command line; files as read-only mounts."""
+    options = [part for variable in given(environ) for part in ("-e", variable)]
+    for variable in FILES:
+        if environ.get(variable):
+            path = Path(environ[variable]).expanduser().resolve()
+            if not path.is_file():
+                raise ui.UserError(
+                    f"{variable} must name a file", f"{variable}={environ[variable]}", "mend the path", 64
+                )
+            inside = f"/run/secrets/{variable.lower()}"
+            options += ["--volume", f"{path}:{inside}:ro", "-e", f"{variable}={inside}"]
+    return options
 
 
 def code_folder(path: Path = names.CODE) -> Path:
-    """Make ./code before the engine would make it as root's, and say whose its files will be."""
+    """Make ./code before the engine would make it as root's."""
     uid, gid = caller()
     if not path.exists():
         path.mkdir()
         if os.getuid() == 0 and uid:
             os.chown(path, uid, gid)
     if not path.is_dir():
-        raise ui.UserError(f"{path} must be a folder", "it is a file", f"mv {path} {path}.old")
+        raise ui.UserError(f"{path} must be a folder", "it is something else", f"mv {path} {path}.old")
     return path
 
 

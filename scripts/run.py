@@ -2,52 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-import ssl
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
-from scripts import base, build, container, names, process, ui
+from scripts import base, build, container, names, process, ui, ways_in
 from scripts.container import Container
 from scripts.engine import Engine, ensure_engine, find_engine, gpu_options, identity_options
+from scripts.ways_in import Published
 
 SECONDS_TO_ANSWER = 120
-INSIDE = {"jupyter": 8888, "sshd": 22}
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller may set: NAME, PORT, SSH_PORT, BIND, IMAGE."""
+    """What the caller may say: NAME, PORT, SSH_PORT, BIND, IMAGE, and settings of the image."""
 
     name: str
-    port: int
-    ssh_port: int
-    bind: str
     image: str
+    published: Published
+    given: tuple[str, ...]  # which of Published's fields were given, and not just taken as usual
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> Options:
         """Read and check them."""
-        return cls(
-            name=container.name(),
-            port=_port(environ, "PORT", 8888),
-            ssh_port=_port(environ, "SSH_PORT", 2222),
-            bind=_bind(environ.get("BIND") or "127.0.0.1"),
-            image=environ.get("IMAGE", ""),
+        usual = Published()
+        published = Published(
+            bind=_bind(environ.get("BIND") or usual.bind),
+            port=_port("PORT", environ.get("PORT") or str(usual.port)),
+            ssh_port=_port("SSH_PORT", environ.get("SSH_PORT") or str(usual.ssh_port)),
         )
+        given = tuple(name.lower() for name in ("BIND", "PORT", "SSH_PORT") if environ.get(name))
+        return cls(container.name(), environ.get("IMAGE", ""), published, given)
 
 
-def _port(environ: Mapping[str, str], variable: str, usual: int) -> int:
-    text = environ.get(variable) or str(usual)
+def _port(variable: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65535):
         what = f"{variable} must be a whole number from 1 to 65535"
-        raise ui.UserError(what, f"{variable}={text}", f"make run {variable}={usual}", 64)
+        raise ui.UserError(what, f"{variable}={text}", f"make run {variable}=8899", 64)
     return int(text)
 
 
@@ -55,12 +49,8 @@ def _bind(address: str) -> str:
     try:
         socket.inet_pton(socket.AF_INET, address)
     except OSError:
-        raise ui.UserError(
-            "BIND must be an IPv4 address of this machine",
-            f"BIND={address}",
-            "make run BIND=0.0.0.0 opens it to all",
-            64,
-        ) from None
+        what = "BIND must be an IPv4 address of this machine, or 0.0.0.0 for all of them"
+        raise ui.UserError(what, f"BIND={address}", "make run BIND=0.0.0.0", 64) from None
     return address
 
 
@@ -69,10 +59,12 @@ def main() -> int:
     options = Options.read(os.environ)
     engine, image = ensure_image(options.image)
     found = settle(engine, options, image)
-    if found is None or not found.running:
-        begin(engine, options, image, found)
+    if found is None:
+        create(engine, options, image)
+    elif not found.running:
+        restart(engine, found, options)
     ui.steps.summary()
-    tell(engine, options)
+    ways_in.tell(engine, options.name, (found and Published.parse(found.published)) or options.published)
     return 0
 
 
@@ -87,7 +79,7 @@ def ensure_image(wanted: str = "") -> tuple[Engine, str]:
     image = names.image_of(variant)
     if not engine.image_id(image):
         engine = ensure_engine(need_build=True)
-        ui.say(f"The image {image} does not exist here yet, so it is built now. This happens once.")
+        ui.say(f"The image {image} does not exist here yet, so it is built now, once.")
         build.build(engine, [variant])
     return engine, image
 
@@ -97,182 +89,143 @@ def settle(engine: Engine, options: Options, image: str) -> Container | None:
     found = container.find(engine, options.name)
     if found is None:
         return None
-    fits = container.same_image(engine, found, image) and found.settings == settings_of(options)
+    differences = differs(engine, found, options, image)
     if found.running:
-        ui.say(f"The container {options.name} runs already: it is used as it is.")
-        if not fits:
-            ui.say("It was started from another image or with other settings. To replace it: make stop, then make run.")
+        ui.say(f"The container {options.name} runs already, and is used as it is.")
+        if differences:
+            ui.say(f"It has {' and '.join(differences)}. To replace it: make stop, then this command again.")
         return found
-    if fits:
+    if not differences:
         return found
     kept = f"{options.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     renamed = engine.ask("rename", options.name, kept)
     if not renamed.ok:
-        raise ui.UserError(f"the old container {options.name} could not be renamed", renamed.last_words, "make clean")
-    ui.say(f"The stopped container {options.name} has another image or other settings: a new one takes its place.")
+        do = f"{engine.kind} rm {options.name}, when nothing in it is needed"
+        raise ui.UserError(f"the stopped container {options.name} could not be renamed", renamed.last_words, do)
+    ui.say(f"The stopped container {options.name} has {' and '.join(differences)}, so a new one takes its place.")
     ui.say(f"The old one is kept as {kept}; when nothing in it is needed: {engine.kind} rm {kept}")
     return None
 
 
-def settings_of(options: Options) -> str:
-    """Write down what only a new container can change."""
-    return f"{options.bind}:{options.port}:{options.ssh_port}"
+def differs(engine: Engine, found: Container, options: Options, image: str) -> list[str]:
+    """List how a container differs from what the caller asks for; what was not asked for may be as it is."""
+    differences = []
+    if not container.is_from(engine, found, image):
+        differences.append(f"another image than {image}")
+    has = Published.parse(found.published)
+    if has is None or any(getattr(has, field) != getattr(options.published, field) for field in options.given):
+        differences.append("other ports")
+    changed = [name for name, value in container.given(os.environ).items() if found.environ.get(name) != value]
+    if changed:
+        differences.append(f"another {', '.join(changed)}")
+    return differences
 
 
-def begin(engine: Engine, options: Options, image: str, stopped: Container | None) -> None:
-    """Start the container and wait until JupyterLab answers."""
-    for variable, port in (("PORT", options.port), ("SSH_PORT", options.ssh_port)):
-        check_port(engine, options.bind, port, variable)
-    if stopped:
-        with ui.steps.step("start the container", f"{options.name}, stopped before, with all that is in it"):
-            _started(engine.ask("start", options.name), options)
-            wait(engine, options)
-        return
+def restart(engine: Engine, found: Container, options: Options) -> None:
+    """Start a stopped container again, with all that is in it."""
+    published = Published.parse(found.published) or options.published
+    check_ports(engine, published)
+    with ui.steps.step("start the container", f"{found.name}, which was stopped, with all that is in it"):
+        _expect_started(engine.ask("start", found.name))
+        wait(engine, found.name, published)
+
+
+def create(engine: Engine, options: Options, image: str) -> None:
+    """Make and start a container, and wait until its services answer."""
+    check_ports(engine, options.published)
     folder = container.code_folder()
     container.say_owner(engine, folder)
     gpus, said = gpu_options(engine)
     ui.say(said)
+    more = [*gpus, *identity_options(engine), *container.setting_options(os.environ)]
     with ui.steps.step("start the container", f"{options.name} from {image}"):
-        command = run_command(engine, options, image, [*gpus, *identity_options(engine)], os.environ)
-        _started(process.capture(command, timeout=300), options)
-        wait(engine, options)
+        try:
+            _expect_started(process.capture(run_command(engine, options, image, more), 300))
+            wait(engine, options.name, options.published)
+        except ui.UserError:
+            # One that never came up holds nothing; left there, it would be what the next `make run` starts.
+            found = container.find(engine, options.name)
+            if found and not found.running:
+                engine.ask("rm", options.name)
+            raise
 
 
-def run_command(engine: Engine, options: Options, image: str, more: list[str], environ: Mapping[str, str]) -> list[str]:
+def run_command(engine: Engine, options: Options, image: str, more: list[str]) -> list[str]:
     """Write the command line that makes the container."""
+    published = options.published
     return engine.command(
         "run",
         "--detach",
         *("--name", options.name),
         *("--label", names.LABEL),
-        *("--label", f"pytorch-cuda.settings={settings_of(options)}"),
-        *("--publish", f"{options.bind}:{options.port}:{INSIDE['jupyter']}"),
-        *("--publish", f"{options.bind}:{options.ssh_port}:{INSIDE['sshd']}"),
+        *("--label", f"{container.PUBLISHED_LABEL}={published.text()}"),
+        *("--publish", f"{published.bind}:{published.port}:8888"),
+        *("--publish", f"{published.bind}:{published.ssh_port}:22"),
         *("--volume", f"{names.CODE}:/workspace/code"),
         *("--volume", f"{options.name}-home:/home/user"),
         *more,
-        *container.by_name(environ),
         image,
     )
 
 
-def check_port(engine: Engine, bind: str, port: int, variable: str) -> None:
-    """Stop when another program has the port: the engine's own message is hard to read."""
+def check_ports(engine: Engine, published: Published) -> None:
+    """Stop when another program has a port: the engine's own message is hard to read, and leaves a container."""
+    for variable, port in (("PORT", published.port), ("SSH_PORT", published.ssh_port)):
+        taken = why_taken(published.bind, port)
+        if taken:
+            holder = engine.ask("ps", "--filter", f"publish={port}", "--format", "{{.Names}}").out.split()
+            raise ui.UserError(
+                f"port {port} of this machine is taken",
+                taken + (f"; the container {holder[0]} publishes it" if holder else ""),
+                f"choose another: make run {variable}={port + 1}",
+            )
+
+
+def why_taken(bind: str, port: int) -> str:
+    """Try to listen there: an empty answer means that it is free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((bind, port))
-            return
         except PermissionError:
-            return  # a low port: the engine may bind it though the caller may not
+            return ""  # a low port: the engine may have it though the caller may not
         except OSError as error:
-            seen = f"{bind}:{port}: {error.strerror}"
-    holder = engine.ask("ps", "--filter", f"publish={port}", "--format", "{{.Names}}").out.split()
-    raise ui.UserError(
-        f"port {port} of this machine is taken",
-        seen + (f"; the container {holder[0]} publishes it" if holder else ""),
-        f"choose another: make run {variable}={port + 1}",
-    )
+            return f"{bind}:{port}: {error.strerror}"
+    return ""
 
 
-def _started(answer: process.Result, options: Options) -> None:
-    if answer.ok:
-        return
-    if "address already in use" in answer.err or "port is already allocated" in answer.err:
-        do = f"choose others: make run PORT={options.port + 1} SSH_PORT={options.ssh_port + 1}"
-    else:
-        do = f"mend it, then: docker rm -f {options.name}; make run"
-    raise ui.UserError("the container did not start", answer.last_words, do)
+def _expect_started(answer: process.Result) -> None:
+    if not answer.ok:
+        do = "mend it, and run the same command again"
+        raise ui.UserError("the container did not start", answer.last_words, do)
 
 
-def wait(engine: Engine, options: Options) -> None:
-    """Wait until every service that the container wrote down answers, or tell why none will."""
+def wait(engine: Engine, name: str, published: Published) -> None:
+    """Wait until what the container wrote down answers, or tell why nothing will."""
 
     def settled() -> bool:
-        found = container.find(engine, options.name)
+        found = container.find(engine, name)
         if found is None or not found.running:
-            raise _gone(engine, options, found)
-        seen = services(engine, options.name)
-        url = seen.get("jupyter")
-        return bool(seen) and (url is None or answers(engine, options, url))
+            raise _gone(engine, name, found)
+        seen = ways_in.services(engine, name)
+        return bool(seen) and all(ways_in.answers(ways_in.outside(published, url)) for url in seen.values() if url)
 
     if not process.wait_until(settled, SECONDS_TO_ANSWER, pause=0.5):
-        raise ui.UserError(
-            f"the container runs, but its services did not answer within {SECONDS_TO_ANSWER} s",
-            last_lines(engine, options.name),
-            f"make logs; then: {engine.kind} rm -f {options.name}; make run",
-        )
+        what = f"the container runs, but its services did not answer within {SECONDS_TO_ANSWER} s"
+        raise ui.UserError(what, last_lines(engine, name), f"make logs; {engine.kind} rm -f {name}; then make run")
 
 
-def _gone(engine: Engine, options: Options, found: Container | None) -> ui.UserError:
+def _gone(engine: Engine, name: str, found: Container | None) -> ui.UserError:
     code = found.exit_code if found else "unknown"
-    seen = f"exit code {code}; it said last:\n{last_lines(engine, options.name)}"
-    return ui.UserError(
-        "the container ended during its start", seen, f"mend it, then: {engine.kind} rm {options.name}; make run"
-    )
+    seen = f"exit code {code}; it said last:\n{last_lines(engine, name)}"
+    do = f"mend it, and run the same command again; to begin with a new container: {engine.kind} rm {name}"
+    return ui.UserError("the container ended during its start", seen, do)
 
 
 def last_lines(engine: Engine, name: str, count: int = 8) -> str:
     """Give what the container said last."""
     logs = engine.ask("logs", "--tail", str(count), name)
     return "\n".join((logs.out + logs.err).strip().splitlines()[-count:]) or "(nothing)"
-
-
-def services(engine: Engine, name: str) -> dict[str, str]:
-    """Read which services the container wrote down, and the addresses they answer at inside."""
-    answer = engine.ask("exec", name, "cat", f"{container.RUN_DIRECTORY}/services.json")
-    try:
-        listed = json.loads(answer.out)["services"]
-        return {service["name"]: service.get("url", "") for service in listed}
-    except (ValueError, KeyError, TypeError):
-        return {}
-
-
-def outside(options: Options, url: str, path: str = "") -> str:
-    """Turn an address inside the container into one of this machine."""
-    inner = urlsplit(url)
-    host = "127.0.0.1" if options.bind == "0.0.0.0" else options.bind
-    return f"{inner.scheme}://{host}:{options.port}{path or inner.path}"
-
-
-def answers(engine: Engine, options: Options, url: str) -> bool:
-    """Ask JupyterLab from outside; its certificate may well be self-made."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
-    try:
-        with opener.open(outside(options, url), timeout=5):
-            return True
-    except urllib.error.HTTPError as answer:
-        return answer.code < 500
-    except (OSError, ValueError):
-        return False
-
-
-def tell(engine: Engine, options: Options) -> None:
-    """Say how to get in: only what works in this container."""
-    published = _published(engine, options)
-    seen = services(engine, published.name)
-    if "jupyter" in seen:
-        path = urlsplit(seen["jupyter"]).path[: -len("api")] + "lab"
-        token = engine.ask("exec", published.name, "cat", f"{container.RUN_DIRECTORY}/token").out.strip()
-        ui.say(f"JupyterLab: {outside(published, seen['jupyter'], path)}" + (f"?token={token}" if token else ""))
-    remote = os.environ.get("SSH_CONNECTION", "").split()
-    if remote and published.bind == "127.0.0.1" and "jupyter" in seen:
-        user = os.environ.get("SUDO_USER") or os.environ.get("USER") or "USER"
-        ui.say(f"  on your own computer first: ssh -L {published.port}:127.0.0.1:{published.port} {user}@{remote[2]}")
-    if "sshd" in seen:
-        ui.say(f"SSH:        ssh -p {published.ssh_port} user@{published.bind}")
-    ui.say(f"Files in {names.CODE} are /workspace/code inside. Stop with: make stop")
-
-
-def _published(engine: Engine, options: Options) -> Options:
-    """Read the ports that a container really has: one that ran already may have been started with others."""
-    found = container.find(engine, options.name)
-    parts = found.settings.split(":") if found else []
-    if len(parts) != 3:
-        return options
-    return Options(options.name, int(parts[1]), int(parts[2]), parts[0], options.image)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from scripts import container, names, process, run, ui
 from scripts.engine import Engine, gpu_options, identity_options
 
+PASSED = ("REQUIRE_GPU", "TZ")
+
 
 def main() -> int:
     """Become the training: its progress, Ctrl-C and exit code are the caller's."""
@@ -21,7 +23,9 @@ def main() -> int:
     gpus, said = gpu_options(engine)
     ui.say(said)
     ui.say(f"The results will be in {folder / 'runs' / name}")
-    process.become(train_command(engine, image, name, [*gpus, *identity_options(engine)], os.environ))
+    settings = container.setting_options({key: os.environ[key] for key in PASSED if key in os.environ})
+    more = [*gpus, *identity_options(engine), *settings]
+    process.become(train_command(engine, image, name, more, os.environ))
 
 
 def run_name(environ: Mapping[str, str]) -> str:
