@@ -68,7 +68,9 @@ class _Mount:
 def cpu_limit(root: str = "/") -> CpuLimit:
     """The smaller of the affinity and of every cgroup quota from this process's group up."""
     affinity = _affinity(root)
-    quotas = [found for folder in _groups(root, "cpu") for found in (_cpu_max(folder), _cfs_quota(folder)) if found]
+    quotas = [
+        found for folder in _groups(root, "cpu") for found in (_cpu_max(folder), _cfs_quota(folder)) if found
+    ]
     quota, source = min(quotas, default=(math.inf, ""))
     if quota == math.inf:
         return CpuLimit(affinity, None, "affinity")

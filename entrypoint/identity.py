@@ -131,7 +131,7 @@ def _check_mapped(machine: Machine, uid: int, gid: int) -> None:
             raise StartError(
                 f"{name}={number} does not exist inside this rootless engine",
                 f"ids from {_show(machine.uid_ranges if name == 'PUID' else machine.gid_ranges)}",
-                f"leave {name} out: uid 0 inside is you, the caller; or give more ids in /etc/subuid, /etc/subgid",
+                f"leave {name} out: uid 0 inside is you; or give more ids in /etc/subuid and /etc/subgid",
             )
 
 

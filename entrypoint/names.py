@@ -19,7 +19,9 @@ ETC = Path("/etc")
 _WRAPPER = ("/usr/lib/*/libnss_wrapper.so", "/usr/lib*/libnss_wrapper.so")
 
 
-def set_up_names(identity: Identity, rundir: Path, environ: Optional[Mapping[bytes, bytes]] = None) -> dict[str, str]:
+def set_up_names(
+    identity: Identity, rundir: Path, environ: Optional[Mapping[bytes, bytes]] = None
+) -> dict[str, str]:
     """Give the uid its name. Returns the variables that the user's programs need for it, mostly none.
 
     `identity.home` must be the home that is really used; `environ` is the container's.

@@ -56,6 +56,8 @@ class _Supervisor:
         self._asked: set[tuple[int, int]] = set()
         self._identities: list[Identity] = []
         self._refused = False
+        # No child is left; as orphans are adopted, nothing below is. A walk through /proc can miss one.
+        self._alone = False
 
     def run(self, services: list[Service]) -> int:
         try:
@@ -88,6 +90,7 @@ class _Supervisor:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
+                self._alone = True
                 return failure
             if pid == 0:
                 return failure
@@ -101,9 +104,9 @@ class _Supervisor:
         hurried = False
         while not hurried and time.monotonic() < begin + self._grace:
             self._reap()
-            tree = descendants(os.getpid())
-            if not tree:
+            if self._alone:
                 return False
+            tree = descendants(os.getpid())
             in_order = time.monotonic() < begin + self._grace / 2
             for process in next_to_ask(os.getpid(), tree) if in_order else tree.values():
                 self._ask(process)
@@ -127,9 +130,9 @@ class _Supervisor:
         deadline = time.monotonic() + _LAST_WAIT
         while time.monotonic() < deadline:
             self._reap()
-            tree = descendants(os.getpid())
-            if not tree:
+            if self._alone:
                 break
+            tree = descendants(os.getpid())
             names.update(process.comm for process in tree.values())
             for process in tree.values():
                 self._send(process, signal.SIGKILL)
@@ -167,7 +170,9 @@ class _Supervisor:
                 continue
         if not self._refused:
             self._refused = True
-            log.warn(f"cannot stop {process.comm}: root has no KILL capability here. Start with --cap-add KILL")
+            log.warn(
+                f"cannot stop {process.comm}: root has no KILL capability here. Start with --cap-add KILL"
+            )
 
 
 def _become_subreaper() -> None:
@@ -210,9 +215,15 @@ def _execute(service: Service, mask: set[int], writer: int) -> NoReturn:
         reset_signals(mask)
         os.execve(service.argv[0], service.argv, dict(service.environ))
     except BaseException as error:
-        os.write(writer, str(error).encode("utf-8", "replace")[:4000])
+        os.write(writer, _describe(error).encode("utf-8", "replace")[:4000])
     finally:
         os._exit(127)
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
 
 
 def _explain(service: Service, code: int) -> StartError:
