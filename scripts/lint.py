@@ -9,7 +9,8 @@ from pathlib import Path
 
 from scripts import names, ui
 
-NOT_OURS = {".git", ".venv", ".build", "code", "__pycache__", ".mypy_cache", ".ruff_cache", "node_modules"}
+NOT_OURS = {names.ROOT / ".git", names.VENV, names.LOGS, names.CODE}
+CACHES = {"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "node_modules"}
 TOOLS = Path(sys.executable).parent
 
 
@@ -44,7 +45,7 @@ def clean(command: list[str]) -> bool:
 def files(folder: Path = names.ROOT) -> Iterator[Path]:
     """Walk through the repository's own files, relative to its root."""
     for path in sorted(folder.iterdir()):
-        if path.name in NOT_OURS or path.is_symlink():
+        if path in NOT_OURS or path.name in CACHES or path.is_symlink():
             continue
         if path.is_dir():
             yield from files(path)

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ROOT / "code"
 VENV = ROOT / ".venv"
-LOGS = ROOT / ".build"
+LOGS = ROOT / "build"  # logs, results and pictures of builds and tests
 
 REPOSITORY = "pytorch-cuda"
 VERSION = "v2.7"

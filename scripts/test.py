@@ -1,7 +1,7 @@
 """`make test` and `make test-slow`: build what is tested, run the suites, and say what ran and what did not.
 
-SUITE="static unit" runs only those; TEST_ARGS is handed to pytest. The tests read TEST_BASE and the TEST_*_IMAGE
-variables that `images` sets.
+SUITE="static unit" runs only those; TEST_ARGS is handed to pytest. Which images are tested the tests learn from the
+options of tests/conftest.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scripts import base, build, names, ui, venv
 from scripts.engine import Engine, ensure_engine
 
 RESULTS = names.LOGS / "results"
-PYTEST = ("-m", "pytest", "-p", "no:cacheprovider", "-ra")
+PYTEST = ("-m", "pytest")
 # A limit ends a suite that hangs; design.md's share of each is smaller.
 SECONDS_TO_END = 20
 
@@ -36,6 +36,7 @@ class Suite:
     minutes: float
     images: bool = True  # needs an engine and the images
     inside: bool = False  # runs in the test image: torch is nowhere else
+    marker: str = "not slow"
 
 
 SUITES = (
@@ -45,7 +46,7 @@ SUITES = (
     Suite("image", "tests/image", 15),
     Suite("browser", "tests/browser", 8),
 )
-SLOW_SUITES = (Suite("slow", "tests/slow", 30),)
+SLOW_SUITES = (Suite("image", "tests/image", 30, marker="slow"),)
 
 
 @dataclass
@@ -92,25 +93,29 @@ def chosen(suites: Sequence[Suite], wanted: str) -> list[Suite]:
 
 
 def targets_of(variant: str) -> dict[str, str]:
-    """Name the bake target of each image that tests use; helpers fall back on the embedded base."""
+    """Name the bake target behind each option of the tests; helpers fall back on the embedded base."""
     defined = names.bake_targets()
 
     def helper(kind: str) -> str:
         return f"{variant}-{kind}" if f"{variant}-{kind}" in defined else f"embedded-{kind}"
 
     return {
-        "TEST_IMAGE": variant,
-        "TEST_THIN_IMAGE": helper("thin"),
-        "TEST_INSIDE_IMAGE": helper("test"),
-        "TEST_GLIBC231_IMAGE": "glibc231-thin",
-        "TEST_BROWSER_IMAGE": "browser",
-        "TEST_GLIBC_CHECK_IMAGE": "glibc-check",
+        "--image": variant,
+        "--thin": helper("thin"),
+        "--thin-glibc231": "glibc231-thin",
+        "--glibc-image": "glibc-check",
+        "--browser-image": "browser",
     }
+
+
+def inside_target(variant: str) -> str:
+    """Name the bake target of the image in which a suite runs."""
+    return f"{variant}-test" if f"{variant}-test" in names.bake_targets() else "embedded-test"
 
 
 def build_all(engine: Engine, variant: str) -> None:
     """Build every image, also those that exist: what is tested is this checkout."""
-    targets = list(dict.fromkeys(targets_of(variant).values()))
+    targets = list(dict.fromkeys([*targets_of(variant).values(), inside_target(variant)]))
     late = [target for target in targets if target.startswith("glibc")]  # one starts from the finished image
     build.build(engine, [target for target in targets if target not in late])
     if "glibc-check" in late and variant != "embedded":
@@ -118,9 +123,9 @@ def build_all(engine: Engine, variant: str) -> None:
     build.build(engine, late)
 
 
-def images(variant: str) -> dict[str, str]:
-    """Give the tests the names of what they test."""
-    return {"TEST_BASE": variant, **{key: names.image_of(target) for key, target in targets_of(variant).items()}}
+def options(variant: str) -> list[str]:
+    """Tell the tests the names of what they test."""
+    return [f"{option}={names.image_of(target)}" for option, target in targets_of(variant).items()]
 
 
 def run_suite(suite: Suite, python: Path, engine: Engine | None, variant: str) -> Outcome:
@@ -130,21 +135,22 @@ def run_suite(suite: Suite, python: Path, engine: Engine | None, variant: str) -
     RESULTS.chmod(0o777)  # inside the test image another uid writes here
     result = RESULTS / f"{suite.name}.xml"
     result.unlink(missing_ok=True)
-    environ = {**os.environ, **(images(variant) if engine else {})}
-    if engine:
+    environ = dict(os.environ)
+    if engine:  # the tests call `docker`: let it be the one that was found to work
         environ["PATH"] = f"{Path(engine.program).parent}{os.pathsep}{environ['PATH']}"
     begun = time.monotonic()
     if suite.inside and engine:
         code = run_inside(engine, suite, variant, result)
     else:
-        code = run_limited([str(python), *PYTEST, *_arguments(suite, result)], suite, environ)
+        more = options(variant) if engine else []
+        code = run_limited([str(python), *PYTEST, *more, *_arguments(suite, result)], suite, environ)
     outcome = read_result(suite.name, result, code)
     outcome.seconds = time.monotonic() - begun
     return outcome
 
 
 def _arguments(suite: Suite, result: Path) -> list[str]:
-    return [suite.path, f"--junitxml={result}", *shlex.split(os.environ.get("TEST_ARGS", ""))]
+    return [suite.path, "-m", suite.marker, f"--junitxml={result}", *shlex.split(os.environ.get("TEST_ARGS", ""))]
 
 
 def run_inside(engine: Engine, suite: Suite, variant: str, result: Path) -> int | None:
@@ -158,7 +164,7 @@ def run_inside(engine: Engine, suite: Suite, variant: str, result: Path) -> int 
         *("--volume", f"{names.ROOT}:/src:ro"),
         *("--volume", f"{RESULTS}:/results"),
         *("--workdir", "/src"),
-        images(variant)["TEST_INSIDE_IMAGE"],
+        names.image_of(inside_target(variant)),
         "python",
         *PYTEST,
         *_arguments(suite, Path("/results") / result.name),

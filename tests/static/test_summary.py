@@ -9,6 +9,7 @@ import pytest
 
 from scripts import names, test, ui
 from scripts.test import Outcome, Suite
+from tests.conftest import IMAGES
 
 GOOD = Outcome("a", passed=3)
 RESULT = """<testsuites><testsuite>
@@ -75,4 +76,10 @@ def test_an_unknown_suite_is_a_mistake() -> None:
 
 def test_what_the_tests_need_is_in_the_bake_file() -> None:
     for variant in names.VARIANTS:
-        assert set(test.targets_of(variant).values()) <= set(names.bake_targets())
+        assert {*test.targets_of(variant).values(), test.inside_target(variant)} <= set(names.bake_targets())
+
+
+def test_the_options_are_those_of_the_tests() -> None:
+    assert dict(option.split("=") for option in test.options("embedded")) == {
+        option: default for option, (default, _, _) in IMAGES.items()
+    }
