@@ -1,0 +1,90 @@
+"""What a run says: a progress bar on a terminal, lines now and then in a log."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Optional, TextIO
+
+LINE_EVERY = 10.0  # seconds, in a log
+_LOSS_EVERY = 1.0  # seconds, on the bar: reading the loss makes the processor wait for the GPU
+
+
+class Talk:
+    """Lines go to `out`; the bar, when `err` is a terminal, to `err`."""
+
+    def __init__(self, out: TextIO, err: TextIO) -> None:
+        self._out = out
+        self._err = err
+        self._bar: Any = None
+        self._label = ""
+        self._due = 0.0
+        self._began = 0.0
+        self._first = 0
+        self._steps = 0
+        self._batch_size = 0
+
+    def say(self, text: str) -> None:
+        """One line. A log that nobody reads any more must not end the training."""
+        try:
+            if self._bar is None:
+                print(text, file=self._out, flush=True)
+            else:
+                self._bar.write(text, file=self._out)
+                self._out.flush()
+        except OSError:
+            _mute(self._out)
+
+    def begin_epoch(self, label: str, first: int, steps: int, batch_size: int) -> None:
+        """An epoch of `steps` steps begins, of which `first` were done before the run was resumed."""
+        self._label, self._first, self._steps, self._batch_size = label, first, steps, batch_size
+        self._began = time.monotonic()
+        self._bar = _bar(self._err, label, first, steps)
+        self._due = self._began + (LINE_EVERY if self._bar is None else _LOSS_EVERY)
+
+    def step(self, done: int, loss: Callable[[], float]) -> None:
+        """`done` steps are done; `loss` is only called when it is to be shown."""
+        now = time.monotonic()
+        if self._bar is not None:
+            self._bar.update(done - self._bar.n)
+        if now < self._due:
+            return
+        steps_a_second = (done - self._first) / (now - self._began)
+        speed = f"{steps_a_second * self._batch_size:,.0f} img/s"
+        if self._bar is None:
+            left = (self._steps - done) / steps_a_second
+            self.say(f"{self._label}  step {done}/{self._steps}  loss {loss():.4f}  {speed}, {left:.0f} s left")
+            self._due = now + LINE_EVERY
+        else:
+            self._bar.set_postfix_str(f"loss {loss():.4f}, {speed}")
+            self._due = now + _LOSS_EVERY
+
+    def end_epoch(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _bar(err: TextIO, label: str, first: int, steps: int) -> Optional[Any]:
+    if not err.isatty():
+        return None
+    try:
+        from tqdm import tqdm
+    except ImportError:  # lines will do
+        return None
+    return tqdm(total=steps, initial=first, desc=label, unit="step", leave=False, file=err, dynamic_ncols=True)
+
+
+def _mute(stream: TextIO) -> None:
+    """Send what is still to come, and what Python flushes at exit, to nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def to_terminal() -> Talk:
+    """The talk of a program: standard output for lines, standard error for the bar."""
+    return Talk(sys.stdout, sys.stderr)
