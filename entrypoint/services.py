@@ -37,12 +37,18 @@ def _missing(mode: str, seen: str, do: str) -> StartError:
 
 def plan_services(plan: Plan, settings: Settings, user: User) -> list[Service]:
     """Prepare the services of the mode and write down how each is asked whether it is up."""
-    if plan.word == "auto" and settings["SSH_PUBLIC_KEY"]:
-        warn("SSH_PUBLIC_KEY is set, but this image cannot start sshd: only JupyterLab is started")
+    _warn_of_what_is_not_there(plan.word, settings)
     lab = _plan_lab(plan.argv, settings, user)
     services = [_lab_service(lab, user)]
     record_probes(user.rundir, [lab.probe])
     return services
+
+
+def _warn_of_what_is_not_there(mode: str, settings: Settings) -> None:
+    if mode == "auto" and settings["SSH_PUBLIC_KEY"]:
+        warn("SSH_PUBLIC_KEY is set, but this image cannot start sshd: only JupyterLab is started")
+    if settings["GRANT_SUDO"]:
+        warn("GRANT_SUDO=1 is set, but this image sets up no sudo: the user stays without it")
 
 
 def _plan_lab(arguments: Sequence[str], settings: Settings, user: User) -> jupyter.Lab:
@@ -70,7 +76,7 @@ def _plan_lab(arguments: Sequence[str], settings: Settings, user: User) -> jupyt
 
 
 def _lab_service(lab: jupyter.Lab, user: User) -> Service:
-    environ = {**user.environ, b"JUPYTER_CONFIG_PATH": _config_path(user)}
+    environ = {**user.environ, b"JUPYTER_CONFIG_PATH": _config_path(user), **_spare_data_folder(user)}
     return Service("jupyter", list(lab.argv), environ, jupyter.ROOT_FOLDER, user.identity)
 
 
@@ -79,6 +85,37 @@ def _config_path(user: User) -> bytes:
     ours = os.fsencode(user.rundir / os.path.dirname(jupyter.CONFIG_FILE))
     theirs = user.environ.get(b"JUPYTER_CONFIG_PATH", b"")
     return ours + b":" + theirs if theirs else ours
+
+
+def _spare_data_folder(user: User) -> dict[bytes, bytes]:
+    """A place for Jupyter's own files when the home has none for them: it would end with a traceback."""
+    if b"JUPYTER_DATA_DIR" in user.environ:
+        return {}
+    problem = run_as(user.identity, lambda: _data_folder_problem(user.identity.home))
+    if not problem:
+        return {}
+    spare: str = run_as(user.identity, lambda: _make_spare(user.identity.uid))
+    warn(
+        f"Jupyter cannot write {problem}: that part of the home is not the user's. On the home volume, "
+        f"as root: chown -R {user.identity.uid} .local .jupyter .ipython .cache"
+    )
+    return {b"JUPYTER_DATA_DIR": os.fsencode(spare)}
+
+
+def _data_folder_problem(home: str) -> str:
+    """The folder that Jupyter could not write and why, or nothing; called as the user."""
+    folder = os.path.join(home, ".local", "share", "jupyter", "runtime")
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+    except OSError as error:
+        return f"{folder} ({error.strerror})"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} (Permission denied)"
+
+
+def _make_spare(uid: int) -> str:
+    path = f"/tmp/jupyter-{uid}-{os.urandom(8).hex()}"
+    os.mkdir(path, 0o700)
+    return path
 
 
 def _check_https(settings: Settings, identity: Identity) -> None:

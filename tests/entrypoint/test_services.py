@@ -22,7 +22,7 @@ from entrypoint.user import User
 def user(tmp_path: Path) -> Any:
     rundir = tmp_path / "run"
     rundir.mkdir(mode=0o755)
-    identity = Identity(os.getuid(), os.getgid(), (), "user", "/home/user", False, "user")
+    identity = Identity(os.getuid(), os.getgid(), (), "user", str(tmp_path), False, "user")
     return User(identity, rundir, {b"PATH": b"/bin"})
 
 
@@ -108,6 +108,31 @@ def test_a_token_file_that_is_damaged_is_replaced(user: Any, capfd: pytest.Captu
     prepare(user)
     assert "?token=" in url_line(capfd)
     assert len((user.rundir / "token").read_text()) == 49
+
+
+def test_sudo_that_this_image_cannot_grant_is_said(user: User, capfd: pytest.CaptureFixture[str]) -> None:
+    prepare(user, GRANT_SUDO="1")
+    assert "no sudo" in capfd.readouterr().err
+    prepare(user)
+    assert "GRANT_SUDO" not in capfd.readouterr().err
+
+
+def test_a_part_of_the_home_that_is_someone_elses_is_said_and_jupyter_gets_another_place(
+    user: User, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (Path(user.identity.home) / ".local").write_text("a file where a folder must be")
+    (service,) = prepare(user)
+    spare = Path(os.fsdecode(service.environ[b"JUPYTER_DATA_DIR"]))
+    assert spare.stat().st_mode & 0o777 == 0o700
+    spare.rmdir()
+    assert ".local/share/jupyter/runtime" in capfd.readouterr().err
+
+
+def test_an_ordinary_home_holds_jupyters_runtime_files(user: User, capfd: pytest.CaptureFixture[str]) -> None:
+    (service,) = prepare(user)
+    assert b"JUPYTER_DATA_DIR" not in service.environ
+    assert (Path(user.identity.home) / ".local/share/jupyter/runtime").is_dir()
+    assert "warning" not in capfd.readouterr().err
 
 
 def test_a_key_without_an_sshd_is_said(user: Any, capfd: pytest.CaptureFixture[str]) -> None:
