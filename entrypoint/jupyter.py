@@ -157,8 +157,6 @@ def _our_options(settings: Settings, as_root: bool, ip: str) -> dict[str, str]:
         # A taken port is an error: on another one nobody would find it.
         "ServerApp.port_retries": "0",
         "ServerApp.open_browser": "False",
-        # It would hold the token, in the home, for a browser that is not there.
-        "ServerApp.no_browser_open_file": "True",
         "ServerApp.root_dir": ROOT_FOLDER,
         "ServerApp.base_url": settings["JUPYTER_BASE_URL"],
         # 25 lines at every start would push the URL, which the user needs, off the screen.

@@ -104,7 +104,6 @@ def test_jupyterlab_is_started_for_a_container() -> None:
         "--ServerApp.port=8888",
         "--ServerApp.port_retries=0",
         "--ServerApp.open_browser=False",
-        "--ServerApp.no_browser_open_file=True",
         "--ServerApp.root_dir=/workspace",
         "--ServerApp.base_url=/",
     ):
