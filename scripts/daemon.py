@@ -22,7 +22,8 @@ def program() -> str | None:
 
 def start_command() -> str:
     """Give the command that a person types to start the daemon."""
-    return "sudo systemctl start docker" if SYSTEMD.is_dir() else "sudo dockerd &"
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    return f"{sudo}systemctl start docker" if SYSTEMD.is_dir() else f"{sudo}dockerd &"
 
 
 def start(client: str) -> None:

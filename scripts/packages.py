@@ -24,22 +24,23 @@ from scripts import names, process, ui
 ETC_APT = Path("/etc/apt")
 OS_RELEASE = Path("/etc/os-release")
 SECONDS_TO_STOP = 10
+LOG = names.LOGS / "apt.log"
 
 # A Debian release without docker-buildx, and the next one, which has it.
 LENDER = {"bookworm": "trixie"}
+TOO_OLD = ("stretch", "buster", "bullseye")
 
-# The first name of each row that apt offers is installed; Debian and Ubuntu name some differently,
-# and up to Debian 12 and on Ubuntu docker.io contains the client.
-DOCKER = (("docker.io",), ("docker-buildx",), ("docker-compose-v2", "docker-compose"), ("docker-cli", "docker.io"))
-BUILDX = (("docker-buildx",),)
-MMDEBSTRAP = (("mmdebstrap",),)
+BUILDX = "docker-buildx"
+# Ubuntu's docker.io contains the client.
+DOCKER = {
+    "debian": ("docker.io", "docker-cli", BUILDX, "docker-compose"),
+    "ubuntu": ("docker.io", BUILDX, "docker-compose-v2"),
+}
 # Without it mmdebstrap cannot check Debian's signatures; Debian itself always has it, Ubuntu seldom.
-KEYRING = (("debian-archive-keyring",),)
+KEYRING = "debian-archive-keyring"
 KEYRING_FILE = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-
-
-def _venv_rows() -> tuple[tuple[str, ...], ...]:
-    return ((f"python{sys.version_info[0]}.{sys.version_info[1]}-venv", "python3-venv"),)
+# A fresh Ubuntu updates itself in the background and holds apt's lock meanwhile.
+OPTIONS = ("-o", "DPkg::Lock::Timeout=300")
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Host:
     @property
     def supported(self) -> bool:
         """Only Debian and Ubuntu themselves: their package names and releases are known here."""
-        return self.id in ("debian", "ubuntu") and shutil.which("apt-get") is not None
+        return self.id in DOCKER and self.codename not in TOO_OLD and shutil.which("apt-get") is not None
 
     @property
     def lender(self) -> str | None:
@@ -157,20 +158,20 @@ def pin(lender: str) -> str:
     return f"Package: *\nPin: release n={lender}\nPin-Priority: 100\n"
 
 
-def missing(engine: bool = False, buildx: bool = False) -> list[tuple[str, ...]]:
-    """List the rows of packages to install: what was asked for, and what a build or the tests need besides."""
-    rows: list[tuple[str, ...]] = []
+def missing(engine: bool = False, buildx: bool = False) -> list[str]:
+    """List the packages to install: what was asked for, and what a build or the tests need besides."""
+    wanted: list[str] = []
     if engine:
-        rows += DOCKER
+        wanted += DOCKER.get(read_host().id, ())
     elif buildx:
-        rows += BUILDX
+        wanted.append(BUILDX)
     if not shutil.which("mmdebstrap"):
-        rows += MMDEBSTRAP
+        wanted.append("mmdebstrap")
     if not KEYRING_FILE.is_file():
-        rows += KEYRING
+        wanted.append(KEYRING)
     if not has_venv():
-        rows += _venv_rows()
-    return rows
+        wanted.append(f"python{sys.version_info[0]}.{sys.version_info[1]}-venv")
+    return wanted
 
 
 def has_venv() -> bool:
@@ -178,18 +179,18 @@ def has_venv() -> bool:
     return process.capture([sys.executable, "-c", "import ensurepip, venv"]).ok
 
 
-def commands(host: Host, rows: Sequence[Sequence[str]]) -> str:
+def commands(host: Host, wanted: Sequence[str]) -> str:
     """Write the commands that do by hand what `install` does."""
     sudo = "" if host.root else "sudo "
-    tail = f"/{host.lender}" if host.lender else ""
-    wanted = [row[0] + (tail if _is_docker(row[0]) else "") for row in rows]
+    lender = lender_for(host, wanted)
+    versions = " ".join(with_release(wanted, lender))
     lines = [
         f"{sudo}apt-get update",
-        f"{sudo}apt-get install --no-install-recommends --no-remove {' '.join(dict.fromkeys(wanted))}",
+        f"{sudo}apt-get install --no-install-recommends --no-remove {versions}",
     ]
-    if host.lender and tail and any(_is_docker(row[0]) for row in rows):
+    if lender:
         files = (ETC_APT / "sources.list.d/borrowed.sources", ETC_APT / "preferences.d/borrowed")
-        texts = (borrowed_source(host), pin(host.lender))
+        texts = (borrowed_source(host), pin(lender))
         lines[:0] = [
             f"printf '%s\\n' {' '.join(shlex.quote(line) for line in text.splitlines())} | {sudo}tee {path}"
             for text, path in zip(texts, files)
@@ -198,49 +199,61 @@ def commands(host: Host, rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
+def lender_for(host: Host, wanted: Sequence[str]) -> str | None:
+    """Name the release to borrow from, when one of these packages has to be borrowed."""
+    return host.lender if any(_is_docker(name) for name in wanted) else None
+
+
+def with_release(wanted: Sequence[str], lender: str | None) -> list[str]:
+    """Write name/release for what is borrowed. Unlike `-t release` that lets apt take the rest from its own."""
+    return [f"{name}/{lender}" if lender and _is_docker(name) else name for name in wanted]
+
+
 def _is_docker(name: str) -> bool:
     return name.startswith("docker")
 
 
-def refuse_or_announce(host: Host, rows: Sequence[Sequence[str]], why: str) -> None:
+def refuse_or_announce(host: Host, wanted: Sequence[str], why: str) -> None:
     """Stop with the commands to type when nothing may be installed here; else say what is coming."""
     if not host.supported:
         raise ui.UserError(
             why,
-            f"this system ({host.id or 'unknown'}) is neither Debian nor Ubuntu, so nothing was installed",
+            f"this system ({host.id or 'unknown'} {host.codename}) is neither Debian 12 or later nor Ubuntu,\n"
+            "so nothing was installed",
             "install Docker 25 or later with its buildx plugin (on a Mac or Windows: Docker Desktop),\n"
             "start it, and run the same command again",
         )
     if os.environ.get("NO_INSTALL") == "1" or not host.root:
         reason = "NO_INSTALL=1 is set" if os.environ.get("NO_INSTALL") == "1" else "this is not root"
-        raise ui.UserError(why, f"{reason}, so nothing was installed", commands(host, rows))
-    origin = f", Docker from Debian's next release ({host.lender})" if host.lender else ""
+        raise ui.UserError(why, f"{reason}, so nothing was installed", commands(host, wanted))
+    lender = lender_for(host, wanted)
+    origin = f", Docker from Debian's next release ({lender})" if lender else ""
     ui.say(f"{why}.")
-    ui.say(f"About to install with apt-get{origin}: {' '.join(dict.fromkeys(row[0] for row in rows))}")
+    ui.say(f"About to install with apt-get{origin}: {' '.join(wanted)}")
     ui.say("No package is removed, and apt's sources stay as they are. NO_INSTALL=1 prevents all of this.")
     if ui.terminal():
         ui.say(f"Press Ctrl-C within {SECONDS_TO_STOP} seconds to stop it.")
         time.sleep(SECONDS_TO_STOP)
 
 
-def install(rows: Sequence[Sequence[str]], why: str) -> None:
+def install(wanted: Sequence[str], why: str) -> None:
     """Install the packages, after saying so; a UserError tells why it did not work."""
     host = read_host()
-    refuse_or_announce(host, rows, why)
-    lender = host.lender if any(_is_docker(row[0]) for row in rows) else None
+    refuse_or_announce(host, wanted, why)
+    lender = lender_for(host, wanted)
     with ui.steps.step("install packages", "apt-get update, then apt-get install"), _settings(host, lender) as options:
-        log = names.LOGS / "apt.log"
-        updated = process.stream(["apt-get", *options, "update"], log, _quiet, _environ())
-        wanted = choose(rows, offered([name for row in rows for name in row], options), lender)
-        if isinstance(wanted, str):
-            raise _no_package(wanted, updated)
-        command = ["apt-get", *options, "install", "--yes", "--no-install-recommends", "--no-remove", *wanted]
-        done = process.stream(command, log, _quiet, _environ())
+        updated = process.stream(["apt-get", *options, "update"], LOG, _quiet, _environ())
+        lacking = [name for name in wanted if name not in offered(wanted, options)]
+        if lacking:
+            raise _no_package(lacking[0], updated)
+        command = ["apt-get", *options, "install", "--yes", "--no-install-recommends", "--no-remove"]
+        done = process.stream([*command, *with_release(wanted, lender)], LOG, _quiet, _environ())
         if not done.ok:
+            complaints = [line for line in done.out.splitlines() if line.startswith(("E:", "W:"))]
             raise ui.UserError(
                 "apt-get could not install what is needed",
-                "\n".join(line for line in done.out.splitlines() if line.startswith(("E:", "W:"))) or done.out[-500:],
-                f"read {log}, mend it, and run the same command again",
+                "\n".join(complaints) or done.last_words,
+                f"read {LOG}, mend it, and run the same command again",
             )
 
 
@@ -267,7 +280,7 @@ def _no_package(name: str, updated: process.Result) -> ui.UserError:
 def _settings(host: Host, lender: str | None) -> Iterator[list[str]]:
     """Give apt its options. To borrow: the host's own settings and one source more, in a private folder."""
     if lender is None:
-        yield []
+        yield list(OPTIONS)
         return
     with tempfile.TemporaryDirectory(prefix="apt-borrowed-") as name:
         folder = Path(name)
@@ -282,6 +295,7 @@ def _settings(host: Host, lender: str | None) -> Iterator[list[str]]:
             (folder / part).mkdir(exist_ok=True)
             (folder / part / f"borrowed{suffix}").write_text(text, encoding="utf-8")
         yield [
+            *OPTIONS,
             *("-o", f"Dir::Etc::sourceparts={folder}/sources.list.d"),
             *("-o", f"Dir::Etc::preferencesparts={folder}/preferences.d"),
             *("-o", f"Dir::State::lists={folder}/lists"),
@@ -290,24 +304,7 @@ def _settings(host: Host, lender: str | None) -> Iterator[list[str]]:
         ]
 
 
-def offered(candidates: Sequence[str], options: Sequence[str]) -> dict[str, set[str]]:
-    """Ask apt which of these packages it has, and in which releases."""
-    answer = process.capture(["apt-cache", *options, "madison", *candidates], environ=_environ())
-    found: dict[str, set[str]] = {}
-    for line in answer.out.splitlines():
-        parts = [part.strip() for part in line.split("|")]
-        if len(parts) == 3 and parts[2].endswith("Packages"):
-            found.setdefault(parts[0], set()).add(parts[2].split()[1].split("/")[0])
-    return found
-
-
-def choose(rows: Sequence[Sequence[str]], found: dict[str, set[str]], lender: str | None) -> list[str] | str:
-    """Take the first package of each row that apt offers, or give the name of one that it lacks."""
-    wanted: list[str] = []
-    for row in rows:
-        name = next((name for name in row if name in found), None)
-        if name is None:
-            return row[0]
-        from_lender = lender is not None and _is_docker(name) and lender in found[name]
-        wanted.append(f"{name}/{lender}" if from_lender else name)
-    return list(dict.fromkeys(wanted))
+def offered(wanted: Sequence[str], options: Sequence[str]) -> set[str]:
+    """Ask apt which of these packages its lists have."""
+    answer = process.capture(["apt-cache", *options, "madison", *wanted], environ=_environ())
+    return {line.split("|")[0].strip() for line in answer.out.splitlines() if line.endswith("Packages")}

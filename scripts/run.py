@@ -126,8 +126,14 @@ def restart(engine: Engine, found: Container, options: Options) -> None:
     published = Published.parse(found.published) or options.published
     check_ports(engine, published)
     with ui.steps.step("start the container", f"{found.name}, which was stopped, with all that is in it"):
-        _expect_started(engine.ask("start", found.name))
-        wait(engine, found.name, published)
+        try:
+            _expect_started(engine.ask("start", found.name))
+            wait(engine, found.name, published)
+        except ui.UserError as error:
+            error.do += (
+                f"\nor begin with a new container, without what is in this one: {engine.kind} rm -f {found.name}"
+            )
+            raise
 
 
 def create(engine: Engine, options: Options, image: str) -> None:
@@ -218,8 +224,7 @@ def wait(engine: Engine, name: str, published: Published) -> None:
 def _gone(engine: Engine, name: str, found: Container | None) -> ui.UserError:
     code = found.exit_code if found else "unknown"
     seen = f"exit code {code}; it said last:\n{last_lines(engine, name)}"
-    do = f"mend it, and run the same command again; to begin with a new container: {engine.kind} rm {name}"
-    return ui.UserError("the container ended during its start", seen, do)
+    return ui.UserError("the container ended during its start", seen, "mend it, and run the same command again")
 
 
 def last_lines(engine: Engine, name: str, count: int = 8) -> str:

@@ -103,8 +103,8 @@ def test_a_base_is_made_of_its_own_release(machine: FakeMachine, monkeypatch: py
 def test_a_missing_mmdebstrap_is_installed(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr("shutil.which", lambda name: None)
-    monkeypatch.setattr(packages, "missing", lambda: [("mmdebstrap",)])
-    monkeypatch.setattr(packages, "install", lambda rows, why: asked.append(why))
+    monkeypatch.setattr(packages, "missing", lambda: ["mmdebstrap"])
+    monkeypatch.setattr(packages, "install", lambda wanted, why: asked.append(why))
     monkeypatch.setattr(process, "pipe", lambda *all: (Result(0), Result(0, "sha256:1\n")))
     machine.when(f"{DOCKER} tag", "")
     base.ensure_base(ENGINE, "embedded")

@@ -106,13 +106,13 @@ def test_a_bare_machine_gets_docker_installed_and_started(
 ) -> None:
     there: list[str] = []
 
-    def install(rows: object, why: str) -> None:
+    def install(wanted: object, why: str) -> None:
         there.append(DOCKER)
         machine.when(f"{DOCKER} version", NO_DAEMON)
 
     monkeypatch.setattr(engine, "clients", lambda: there)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(packages, "missing", lambda **what: [("docker.io",)])
+    monkeypatch.setattr(packages, "missing", lambda **what: ["docker.io"])
     monkeypatch.setattr(packages, "install", install)
     monkeypatch.setattr(daemon, "start", lambda client: machine.has_docker())
     assert engine.ensure_engine(need_build=True).program == DOCKER
@@ -120,8 +120,8 @@ def test_a_bare_machine_gets_docker_installed_and_started(
 
 def test_a_docker_without_buildx_gets_it(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.has_docker(buildx=False)
-    monkeypatch.setattr(packages, "missing", lambda **what: [("docker-buildx",)])
-    monkeypatch.setattr(packages, "install", lambda rows, why: machine.has_docker())
+    monkeypatch.setattr(packages, "missing", lambda **what: ["docker-buildx"])
+    monkeypatch.setattr(packages, "install", lambda wanted, why: machine.has_docker())
     assert engine.ensure_engine(need_build=True).kind == "docker"
 
 

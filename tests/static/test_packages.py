@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ Suites: trixie
 Components: main
 Enabled: no
 """
-ALL_FOUR = ("docker.io", "docker-buildx", "docker-compose", "docker-cli")
+WANTED = packages.DOCKER["debian"]
+VENV = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
 BOOKWORM = Stanza("http://mirror.example/debian", ("bookworm",), ("main",), "Signed-By: /k.gpg\n")
 
 
@@ -111,30 +113,35 @@ def test_a_debian_without_its_own_source_is_told_so() -> None:
         packages.borrowed_source(host(stanzas=()))
 
 
-def offers(release: str, *names: str) -> dict[str, set[str]]:
-    return {name: {release} for name in names}
-
-
 @pytest.mark.parametrize(
-    ("found", "lender", "expected"),
+    ("id", "python", "expected"),
     [
-        (
-            {**offers("trixie", *ALL_FOUR), "docker.io": {"bookworm", "trixie"}},
-            "trixie",
-            ["docker.io/trixie", "docker-buildx/trixie", "docker-compose/trixie", "docker-cli/trixie"],
-        ),
-        (offers("trixie", *ALL_FOUR), None, ["docker.io", "docker-buildx", "docker-compose", "docker-cli"]),
-        (
-            offers("noble", "docker.io", "docker-buildx", "docker-compose", "docker-compose-v2"),
-            None,
-            ["docker.io", "docker-buildx", "docker-compose-v2"],
-        ),
-        (offers("noble", "docker.io"), None, "docker-buildx"),
+        ("debian", True, ["docker.io", "docker-cli", "docker-buildx", "docker-compose"]),
+        ("ubuntu", True, ["docker.io", "docker-buildx", "docker-compose-v2"]),
+        ("ubuntu", False, ["docker.io", "docker-buildx", "docker-compose-v2", VENV]),
     ],
-    ids=["Debian 12", "Debian 13", "Ubuntu", "lists empty"],
 )
-def test_each_distribution_gets_its_own_names(found: Any, lender: Any, expected: Any) -> None:
-    assert packages.choose(packages.DOCKER, found, lender) == expected
+def test_each_distribution_gets_its_own_names(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, id: str, python: bool, expected: list[str]
+) -> None:
+    monkeypatch.setattr(packages, "read_host", lambda: host(id=id))
+    monkeypatch.setattr(packages, "KEYRING_FILE", Path(__file__))
+    monkeypatch.setattr(packages, "has_venv", lambda: python)
+    assert packages.missing(engine=True) == expected
+
+
+def test_what_a_build_and_the_tests_need_is_installed_with_the_engine(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr(packages, "KEYRING_FILE", Path("/nowhere"))
+    monkeypatch.setattr(packages, "has_venv", lambda: False)
+    assert packages.missing(buildx=True) == ["docker-buildx", "mmdebstrap", "debian-archive-keyring", VENV]
+
+
+def test_only_what_is_borrowed_names_its_release() -> None:
+    assert packages.with_release(["docker.io", "mmdebstrap"], "trixie") == ["docker.io/trixie", "mmdebstrap"]
+    assert packages.with_release(["docker.io", "mmdebstrap"], None) == ["docker.io", "mmdebstrap"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +153,7 @@ def test_where_nothing_may_be_installed_the_commands_are_printed(
 ) -> None:
     monkeypatch.setenv("NO_INSTALL", no_install)
     with pytest.raises(ui.UserError) as caught:
-        packages.refuse_or_announce(host(**changes), packages.DOCKER, "This machine has no container engine")
+        packages.refuse_or_announce(host(**changes), WANTED, "This machine has no container engine")
     message = str(caught.value)
     assert reason in message and "docker.io/trixie" in message
     assert message.count("rm /etc") == 1 or message.count("rm ") == 1
@@ -154,10 +161,11 @@ def test_where_nothing_may_be_installed_the_commands_are_printed(
     assert ("sudo apt-get install" in message) == (not changes.get("root", True))
 
 
-def test_another_system_is_told_what_to_install(machine: FakeMachine) -> None:
+@pytest.mark.parametrize("system", [{"id": "fedora", "codename": ""}, {"codename": "bullseye"}])
+def test_another_system_is_told_what_to_install(machine: FakeMachine, system: dict[str, str]) -> None:
     with pytest.raises(ui.UserError, match="no engine") as caught:
-        packages.refuse_or_announce(host(id="fedora"), packages.DOCKER, "no engine")
-    assert "fedora" in caught.value.seen and "Docker 25 or later" in caught.value.do
+        packages.refuse_or_announce(host(**system), WANTED, "no engine")
+    assert next(iter(system.values())) in caught.value.seen and "Docker 25 or later" in caught.value.do
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -167,7 +175,7 @@ def test_on_a_terminal_there_are_ten_seconds_to_stop_it(
     slept: list[float] = []
     monkeypatch.setattr("time.sleep", slept.append)
     monkeypatch.setattr(ui, "terminal", lambda: terminal)
-    packages.refuse_or_announce(host(), packages.DOCKER, "no engine")
+    packages.refuse_or_announce(host(), WANTED, "no engine")
     assert slept == ([10] if terminal else [])
     assert "docker.io" in capsys.readouterr().out
 
@@ -199,7 +207,7 @@ def test_borrowing_writes_nothing_below_etc_and_leaves_nothing(
     (etc_apt / "sources.list.d/debian.sources").write_text(BOOKWORM_SOURCES)
     before = sorted(etc_apt.rglob("*"))
     folders = _apt(machine, monkeypatch, Result(0))
-    packages.install(packages.DOCKER, "no engine")
+    packages.install(WANTED, "no engine")
     assert sorted(etc_apt.rglob("*")) == before
     assert folders and not any(folder.exists() for folder in folders)
     (command,) = [line for line in machine.calls if " install " in line]
@@ -211,7 +219,7 @@ def test_a_failed_installation_quotes_apt_and_leaves_nothing(
 ) -> None:
     folders = _apt(machine, monkeypatch, Result(100, "Reading...\nE: Unable to fetch some archives\n"))
     with pytest.raises(ui.UserError, match="could not install") as caught:
-        packages.install(packages.DOCKER, "no engine")
+        packages.install(WANTED, "no engine")
     assert caught.value.seen == "E: Unable to fetch some archives"
     assert not any(folder.exists() for folder in folders)
 
@@ -220,4 +228,4 @@ def test_an_unreachable_index_is_named(machine: FakeMachine, monkeypatch: pytest
     _apt(machine, monkeypatch, Result(0))
     machine.when("apt-cache", "")
     with pytest.raises(ui.UserError, match="package index may be out of reach"):
-        packages.install(packages.DOCKER, "no engine")
+        packages.install(WANTED, "no engine")

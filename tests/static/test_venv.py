@@ -69,8 +69,8 @@ def test_an_unreachable_index_is_told_and_half_a_venv_is_not_kept_for_whole(mach
 def test_a_missing_venv_module_is_installed(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(packages, "has_venv", lambda: False)
-    monkeypatch.setattr(packages, "missing", lambda: [("python3.11-venv", "python3-venv")])
-    monkeypatch.setattr(packages, "install", lambda rows, why: asked.append(why))
+    monkeypatch.setattr(packages, "missing", lambda: ["python3.11-venv"])
+    monkeypatch.setattr(packages, "install", lambda wanted, why: asked.append(why))
     venv.ensure_venv()
     assert "virtual environments" in asked[0]
 
