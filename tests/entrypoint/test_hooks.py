@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,21 @@ def test_what_a_hook_prints_goes_to_stderr(tmp_path: Path, hook: Any, capfd: pyt
     assert capfd.readouterr() == ("", "hello\n")
 
 
-def test_a_hook_that_reads_gets_nothing_and_does_not_hang(tmp_path: Path, hook: Any) -> None:
+@pytest.fixture
+def typed() -> Iterator[None]:
+    """A line on the standard input of the start, as a terminal's user may have typed."""
+    reader, writer = os.pipe()
+    os.write(writer, b"typed\n")
+    os.close(writer)
+    before = os.dup(0)
+    os.dup2(reader, 0)
+    yield
+    os.dup2(before, 0)
+    os.close(before)
+    os.close(reader)
+
+
+def test_a_hook_that_reads_gets_nothing_of_what_was_typed(tmp_path: Path, hook: Any, typed: None) -> None:
     hook("10-a", '#!/bin/sh\nread line && echo "$line" > got || echo end > got\n')
     run(tmp_path)
     assert (tmp_path / "got").read_text() == "end\n"
