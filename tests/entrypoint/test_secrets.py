@@ -180,7 +180,7 @@ def test_root_reads_what_only_root_may_read(tmp_path: Path) -> None:
 
 @as_root
 def test_a_link_of_the_users_to_what_only_root_may_read_is_refused(tmp_path: Path) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
         folder.chmod(0o755)
     (tmp_path / "shadow").write_text("abc")
     (tmp_path / "shadow").chmod(0o600)
@@ -193,7 +193,7 @@ def test_a_link_of_the_users_to_what_only_root_may_read_is_refused(tmp_path: Pat
 @as_root
 def test_the_user_may_follow_links_of_the_users_own(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
-    for above in (tmp_path, *tmp_path.parents[:2]):
+    for above in (tmp_path, *list(tmp_path.parents)[:2]):
         above.chmod(stat.S_IMODE(above.stat().st_mode) | 0o055)
     folder.mkdir(mode=0o755)
     (folder / "real").write_text("abc")
