@@ -88,7 +88,6 @@ def make_machine(monkeypatch: pytest.MonkeyPatch, clients: Optional[list[str]] =
     monkeypatch.setattr(engine, "clients", lambda: [DOCKER] if clients is None else clients)
     monkeypatch.setattr(engine, "_look_at_podman", lambda: engine.Finding(None))
     monkeypatch.setattr(daemon, "program", lambda: "/usr/sbin/dockerd")
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
     for name in (
         "NO_INSTALL",
         "DOCKER_HOST",

@@ -58,6 +58,16 @@ def test_podman_runs_but_does_not_build(machine: FakeMachine, monkeypatch: pytes
     assert engine.find_engine(need_build=True) is None
 
 
+@pytest.mark.parametrize(("says", "rootless"), [("4.3.1 true", True), ("5.4.2 false", False)])
+def test_podman_says_whether_it_is_rootless(monkeypatch: pytest.MonkeyPatch, says: str, rootless: bool) -> None:
+    look = engine._look_at_podman
+    machine = make_machine(monkeypatch, clients=[])
+    monkeypatch.setattr(engine, "_look_at_podman", look)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    machine.when("/usr/bin/podman info", f"{says}\n")
+    assert engine.find_engine() == engine.Engine("/usr/bin/podman", "podman", says.split()[0], rootless)
+
+
 def test_a_stopped_daemon_is_started_by_root(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.when(f"{DOCKER} version", NO_DAEMON)
     monkeypatch.setattr(os, "geteuid", lambda: 0)

@@ -50,6 +50,7 @@ def etc_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
     fake = make_machine(monkeypatch)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     return fake

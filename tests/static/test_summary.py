@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from scripts import names, test, ui
+from scripts.engine import Engine
 from scripts.test import Outcome, Suite
 from tests.conftest import IMAGES
+from tests.static.machine import DOCKER, make_machine
 
 GOOD = Outcome("a", passed=3)
 RESULT = """<testsuites><testsuite>
@@ -67,6 +69,20 @@ def test_a_suite_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test, "SECONDS_TO_END", 0.5)
     stubborn = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
     assert test.run_limited([sys.executable, "-c", stubborn], Suite("s", ".", minutes=0.01), {}) is None
+
+
+def test_a_suite_inside_the_image_cannot_write_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    machine = make_machine(monkeypatch)
+    machine.when(f"{DOCKER} rm --force", "")
+    monkeypatch.setattr(test, "run_limited", lambda command, suite, environ: commands.append(command))
+    monkeypatch.delenv("TEST_ARGS", raising=False)
+    suite = Suite("pinfeed", "tests/pinfeed", 10, inside=True)
+    test.run_inside(Engine(DOCKER, "docker"), suite, "embedded", test.RESULTS / "pinfeed.xml")
+    line = " ".join(commands[0])
+    assert f"--volume {names.ROOT}:/src:ro" in line
+    assert "pytorch-cuda:v2.7-embedded-test python -m pytest tests/pinfeed" in line
+    assert line.endswith("--junitxml=/results/pinfeed.xml")
 
 
 def test_an_unknown_suite_is_a_mistake() -> None:
