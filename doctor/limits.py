@@ -30,7 +30,7 @@ class CpuLimit:
     @property
     def workers(self) -> int:
         """How many threads or processes keep them busy; never less than one."""
-        return max(1, math.ceil(self.cpus))
+        return math.ceil(self.cpus)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,6 @@ class _Mount:
     kind: str
     root: str
     point: str
-    options: tuple[str, ...]
 
 
 def cpu_limit(root: str = "/") -> CpuLimit:
@@ -125,7 +124,7 @@ def _groups(root: str, controller: str) -> Iterator[str]:
         if kind == "cgroup" and controller not in controllers.split(","):
             continue
         for mount in mounts:
-            if mount.kind == kind and (kind == "cgroup2" or controller in mount.options):
+            if mount.kind == kind:  # a v1 mount of another controller has none of the files asked for
                 yield from _way_up(root, mount, path)
 
 
@@ -146,7 +145,7 @@ def _cgroup_mounts(root: str) -> Iterator[_Mount]:
         before, _, after = line.partition(" - ")
         mount, kind = before.split(), after.split()
         if kind and kind[0] in ("cgroup", "cgroup2"):
-            yield _Mount(kind[0], mount[3], mount[4], tuple(kind[-1].split(",")))
+            yield _Mount(kind[0], mount[3], mount[4])
 
 
 def _cpu_max(folder: str) -> Optional[tuple[float, str]]:

@@ -112,7 +112,9 @@ def test_a_name_that_someone_made_in_tmp_is_not_used(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
 ) -> None:
     place.unwritable = {str(place.home)}
-    name = place.tmp / "pytorch-cuda-home-4321"
+    # A link or a file is a trap although it is the user's own.
+    uid = ME[0] + 1 if trap == "another's folder" else ME[0]
+    name = place.tmp / f"pytorch-cuda-home-{uid}"
     target = tmp_path / "target"
     target.mkdir()
     if trap == "link":
@@ -120,8 +122,8 @@ def test_a_name_that_someone_made_in_tmp_is_not_used(
     elif trap == "file":
         name.write_text("")
     else:
-        name.mkdir()  # whoever runs the tests is not 4321
-    made = prepare(place, USER)
+        name.mkdir()
+    made = prepare(place, replace(USER, uid=uid))
     assert made.startswith(f"{name}-")
     assert os.listdir(target) == []
 

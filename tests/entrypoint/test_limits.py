@@ -61,6 +61,14 @@ OUTSIDE = {
     "proc/self/mountinfo": "31 30 0:26 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
     "sys/fs/cgroup/cpu.max": "100000 100000\n",
     "sys/fs/cgroup/memory.max": "max\n",
+    # Not a cgroup: where the path would lead if it were followed out of the mount.
+    "sys/other/cpu.max": "10000 100000\n",
+}
+BELOW_THE_MOUNT = {
+    "proc/self/cgroup": "0::/docker/abc/inner\n",
+    "proc/self/mountinfo": "31 30 0:26 /docker /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
+    "sys/fs/cgroup/abc/inner/cpu.max": "400000 100000\n",
+    "sys/fs/cgroup/abc/inner/memory.max": "5368709120\n",
 }
 NO_LIMIT = {**V2, "sys/fs/cgroup/cpu.max": "max 100000\n", "sys/fs/cgroup/memory.max": "max\n"}
 NO_CGROUP = {"proc/self/mountinfo": "30 22 0:25 / / rw - overlay overlay rw\n"}
@@ -89,10 +97,11 @@ def build(root: Path, files: dict[str, str], cpus: str = "0-7", gib: int = 16) -
         (HYBRID, 3.0, "/sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us"),
         (NESTED, 2.0, "/sys/fs/cgroup/kubepods/pod1/cpu.max"),
         (OUTSIDE, 1.0, "/sys/fs/cgroup/cpu.max"),
+        (BELOW_THE_MOUNT, 4.0, "/sys/fs/cgroup/abc/inner/cpu.max"),
         (NO_LIMIT, None, "affinity"),
         (NO_CGROUP, None, "affinity"),
     ],
-    ids=["v1", "v2", "hybrid", "nested", "outside", "no limit", "no cgroup"],
+    ids=["v1", "v2", "hybrid", "nested", "outside", "below the mount", "no limit", "no cgroup"],
 )
 def test_the_cpu_quota_is_found(
     tmp_path: Path, files: dict[str, str], quota: Optional[float], source: str
@@ -126,10 +135,11 @@ def test_workers_are_rounded_up_and_never_none(quota: Optional[float], workers: 
         (V2, 1 * GIB, "/sys/fs/cgroup/memory.max"),
         (HYBRID, 4 * GIB, "/sys/fs/cgroup/memory/pod/memory.limit_in_bytes"),
         (NESTED, 3 * GIB, "/sys/fs/cgroup/kubepods/pod1/memory.max"),
+        (BELOW_THE_MOUNT, 5 * GIB, "/sys/fs/cgroup/abc/inner/memory.max"),
         (NO_LIMIT, 16 * GIB, "machine"),
         (NO_CGROUP, 16 * GIB, "machine"),
     ],
-    ids=["v1", "v2", "hybrid", "nested", "no limit", "no cgroup"],
+    ids=["v1", "v2", "hybrid", "nested", "below the mount", "no limit", "no cgroup"],
 )
 def test_the_memory_limit_is_found(tmp_path: Path, files: dict[str, str], size: int, source: str) -> None:
     assert limits.memory_limit(build(tmp_path, files)) == limits.MemoryLimit(size, source)

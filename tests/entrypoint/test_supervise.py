@@ -381,6 +381,34 @@ def test_a_signal_that_nobody_may_send_is_said_once(
     assert "--cap-add KILL" in refusing[0] and "python" in refusing[0]
 
 
+def test_of_two_that_ended_at_once_the_first_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = iter([(7, 3 << 8), (8, 4 << 8), (0, 0)])
+    monkeypatch.setattr(os, "waitpid", lambda pid, flags: next(ended))
+    supervisor = module._Supervisor(8, set())
+    supervisor._running = {7: SERVICE, 8: SERVICE}
+    failure = supervisor._reap()
+    assert failure and failure.code == 3
+    assert supervisor._running == {}
+
+
+def test_an_empty_walk_through_proc_is_no_proof_that_all_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "descendants", lambda top: {})
+    pauses: list[int] = []
+    answers = iter([(0, 0), (0, 0), (9, 0)])
+
+    def waitpid(pid: int, flags: int) -> tuple[int, int]:
+        try:
+            return next(answers)
+        except StopIteration:
+            raise ChildProcessError from None
+
+    monkeypatch.setattr(os, "waitpid", waitpid)
+    supervisor = module._Supervisor(8, set())
+    monkeypatch.setattr(supervisor, "_pause", lambda: pauses.append(1))
+    assert supervisor._stop() is False
+    assert len(pauses) == 2
+
+
 def test_a_number_that_is_another_process_by_now_gets_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(pid))
