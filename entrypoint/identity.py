@@ -126,17 +126,19 @@ def _wanted_gid(machine: Machine, uid: int) -> int:
 
 def _check_mapped(machine: Machine, uid: int, gid: int) -> None:
     """A rootless engine owns only some thousands of ids; the others can not be taken."""
-    for name, number, known in (("PUID", uid, machine.has_uid(uid)), ("PGID", gid, machine.has_gid(gid))):
-        if not known:
-            raise StartError(
-                f"{name}={number} does not exist inside this rootless engine",
-                f"ids from {_show(machine.uid_ranges if name == 'PUID' else machine.gid_ranges)}",
-                f"leave {name} out: uid 0 inside is you; or give more ids in /etc/subuid and /etc/subgid",
-            )
+    if not machine.has_uid(uid):
+        raise _unmapped("PUID", uid, machine.uid_ranges)
+    if not machine.has_gid(gid):
+        raise _unmapped("PGID", gid, machine.gid_ranges)
 
 
-def _show(ranges: tuple[tuple[int, int], ...]) -> str:
-    return ", ".join(f"{first} to {first + count - 1}" for first, count in ranges)
+def _unmapped(name: str, number: int, ranges: tuple[tuple[int, int], ...]) -> StartError:
+    known = ", ".join(f"{first} to {first + count - 1}" for first, count in ranges)
+    return StartError(
+        f"the id {number} ({name}) does not exist inside this container",
+        f"its user namespace has the ids {known}",
+        f"leave {name} out: in a rootless engine uid 0 is you (or add ids to /etc/subuid and /etc/subgid)",
+    )
 
 
 def _not_used(machine: Machine, puid: Optional[int], pgid: Optional[int], reason: str) -> tuple[str, ...]:

@@ -16,7 +16,12 @@ from entrypoint.rundir import make_folder, write_file
 SHELL = "/bin/bash"
 ETC = Path("/etc")
 
-_WRAPPER = ("/usr/lib/*/libnss_wrapper.so", "/usr/lib*/libnss_wrapper.so")
+# The image's own architecture first: a library of another one cannot be loaded.
+_WRAPPER = (
+    f"/usr/lib/{os.uname().machine}-linux-gnu/libnss_wrapper.so",
+    "/usr/lib/*/libnss_wrapper.so",
+    "/usr/lib*/libnss_wrapper.so",
+)
 
 
 def set_up_names(

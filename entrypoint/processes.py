@@ -32,7 +32,7 @@ class Process:
     @property
     def is_terminal_shell(self) -> bool:
         """A shell on a terminal, interactive as far as one can see from outside."""
-        return self.tty != 0 and self.comm.lstrip("-") in SHELLS
+        return self.tty != 0 and self.comm in SHELLS
 
     @property
     def is_sshd(self) -> bool:

@@ -82,7 +82,9 @@ def test_puid_0_is_refused_where_it_is_real_root(machine: Machine) -> None:
     assert stop.value.code == 64
 
 
-@pytest.mark.parametrize(("puid", "pgid", "name"), [(70000, None, "PUID=70000"), (1000, 70000, "PGID=70000")])
+@pytest.mark.parametrize(
+    ("puid", "pgid", "name"), [(70000, None, "70000 (PUID)"), (1000, 70000, "70000 (PGID)")]
+)
 def test_an_id_that_a_rootless_engine_has_not_is_refused(puid: int, pgid: Optional[int], name: str) -> None:
     with pytest.raises(StartError) as stop:
         plan_identity(ROOTLESS, puid, pgid)

@@ -213,6 +213,18 @@ def test_a_missing_wrapper_is_said_and_does_not_stop(
     assert "uid 12345 has no name" in capfd.readouterr().err
 
 
+def test_the_wrapper_of_this_architecture_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    libraries = [tmp_path / arch / "libnss_wrapper.so" for arch in ("i386-linux-gnu", "x86_64-linux-gnu")]
+    monkeypatch.setattr(names, "_WRAPPER", (str(libraries[1]), f"{tmp_path}/*/libnss_wrapper.so"))
+    assert names._find_wrapper() is None
+    for library in libraries:
+        library.parent.mkdir()
+        library.write_text("")
+    assert names._find_wrapper() == str(libraries[1])
+    libraries[1].unlink()
+    assert names._find_wrapper() == str(libraries[0])
+
+
 def test_the_callers_uid_0_has_a_second_name(etc: Path, run: Path) -> None:
     names.set_up_names(replace(ROOT, uid=0, gid=0, drop=False, profile="rootless-root"), run, {})
     passwd = (etc / "passwd").read_text()

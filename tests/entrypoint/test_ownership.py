@@ -134,6 +134,7 @@ REAL = Machine(0, 0, caps=CAPS)
         (errno.EACCES, USER, replace(REAL, code_owner=Owner(0, 0)), "sudo chown 4321:20"),
         (errno.EACCES, USER, replace(REAL, workspace_owner=Owner(65534, 0)), "sudo chown 4321:20"),
         (errno.EACCES, USER, replace(REAL, rootless=True, code_owner=Owner(0, 0)), "Leave out PUID"),
+        (errno.EACCES, USER, replace(REAL, rootless=True, code_owner=Owner(65534, 0)), "chown $(id -u)"),
         (errno.EACCES, SELF, Machine(*ME, code_owner=Owner(ME[0] + 1, 78)), f"--user {ME[0] + 1}:0"),
     ],
 )
