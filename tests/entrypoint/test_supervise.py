@@ -133,7 +133,7 @@ def test_a_stop_that_was_asked_for_is_clean_and_quick(run: Any, number: int) -> 
     one.wait_for("ready")
     wait_until((one.folder / "idle").exists, "the second service did not start")
     assert one.signal(number).end() == 0
-    assert one.seconds < 1
+    assert one.seconds < 2
     assert "killed" not in one.err
 
 
@@ -195,7 +195,7 @@ def test_everything_below_a_service_is_stopped(run: Any) -> None:
     one = run("sleep 60 & echo $! > child; (sleep 61 & echo $! > grandchild); echo $$ > ready; wait")
     pids = [one.wait_for(name).strip() for name in ("child", "grandchild", "ready")]
     assert one.signal(signal.SIGTERM).end() == 0
-    assert one.seconds < 1.5
+    assert one.seconds < 2
     assert not [pid for pid in pids if is_alive(pid)]
 
 
@@ -231,7 +231,7 @@ def test_who_does_not_listen_is_killed_after_the_grace_and_named(run: Any) -> No
     one = run("trap '' TERM; touch ready; while :; do read -t 0.1 < <(:); done", grace=0.6)
     wait_until((one.folder / "ready").exists, "not started")
     assert one.signal(signal.SIGTERM).end() == 137
-    assert 0.5 < one.seconds < 2
+    assert 0.5 < one.seconds < 4
     assert "killed, still there 0.6 s after the stop began: bash" in one.err
 
 
@@ -260,7 +260,7 @@ def test_a_stopped_process_hears_the_signal(run: Any) -> None:
     pid = one.wait_for("ready").strip()
     wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "T", "not stopped")
     assert one.signal(signal.SIGTERM).end() == 0
-    assert one.seconds < 1.5
+    assert one.seconds < 2
 
 
 def test_workers_are_left_to_the_trainer_that_saves(run: Any) -> None:
@@ -316,7 +316,7 @@ def test_an_idle_terminal_does_not_delay_the_stop(run: Any, tmp_path: Path) -> N
     one.wait_for("ready")
     shell = one.wait_for("shell")
     assert one.signal(signal.SIGTERM).end() == 0
-    assert one.seconds < 1.5
+    assert one.seconds < 2
     assert not is_alive(shell)
 
 
