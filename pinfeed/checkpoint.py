@@ -81,7 +81,8 @@ def load(path: Path) -> Saved:
             f"the checkpoint {path} cannot be read", f"{error.strerror}", "check its permissions", NO_INPUT
         ) from None
     except (RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
-        raise _not_ours(path, str(error).splitlines()[0]) from None
+        seen = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise _not_ours(path, seen) from None
     if not isinstance(content, dict) or "pinfeed_checkpoint" not in content:
         raise _not_ours(path, "a file of torch's, but without pinfeed's mark")
     if content["pinfeed_checkpoint"] != FORMAT:

@@ -43,9 +43,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         _run(arguments)
-    except (PinfeedError, Stopped) as failure:
+    except PinfeedError as failure:
         print(failure, file=sys.stderr)
         return failure.code
+    except Stopped as stopped:
+        print(f"pinfeed: {stopped}", file=sys.stderr)
+        return stopped.code
     except KeyboardInterrupt:
         print("pinfeed: stopped at once; nothing was saved after the last checkpoint", file=sys.stderr)
         return _INTERRUPTED
@@ -61,8 +64,8 @@ def _run(arguments: list[str]) -> None:
     config = _config(options)
     # From here on, so that a signal is answered in the same way while torch is still loading.
     with Stop() as stop:
-        # Read when torch loads: threads that spin while they wait lose their processor to any neighbour. Beside
-        # one busy process, two cores: 790 ms a step spinning, 82 ms so (tests/pinfeed/test_cli.py).
+        # Read when torch loads. Threads that spin while they wait for each other come to a stop beside a busy
+        # neighbour: 790 ms a step on two cores, 82 ms so (tests/pinfeed/test_cli.py).
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         from pinfeed import run, talk
 
@@ -101,7 +104,7 @@ def _parser() -> _Parser:
     train = commands.add_parser(
         "train",
         help="train a small network on Fashion-MNIST",
-        description="Train a small network on Fashion-MNIST, on the GPU where there is one, else on the processor.",
+        description="Train a small network on Fashion-MNIST: on the GPU where there is one, else on the CPU.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -120,32 +123,40 @@ def _add_learning(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--data",
         metavar="NAME|PATH",
-        help="fashion-mnist (default; looked for in $PINFEED_DATA, then in the image), or a folder with its files",
+        help="fashion-mnist (default; in $PINFEED_DATA, else the image's), or a folder with its files",
     )
     group.add_argument("--epochs", type=int, metavar="N", help=f"times through the data (default {default.epochs})")
     group.add_argument("--batch-size", type=int, metavar="N", help=f"images in a step (default {default.batch_size})")
     group.add_argument(
-        "--lr", type=float, metavar="X", help=f"the highest learning rate (default {default.lr}); up, then down to 0"
+        "--lr",
+        type=float,
+        metavar="X",
+        help=f"the highest learning rate (default {default.lr}); up, then down to 0",
     )
     group.add_argument(
         "--seed", type=int, metavar="N", help=f"of all random choices, the split too (default {default.seed})"
     )
     group.add_argument(
-        "--limit", type=int, metavar="N", help="train on N images only, test on N/10: for a quick try, no result"
+        "--limit",
+        type=int,
+        metavar="N",
+        help="train on N images only, test on N/10: for a quick try, no result",
     )
     group.add_argument(
         "--no-checksum",
         dest="checksum",
         action="store_false",
         default=None,
-        help="the files are another set in the same format (MNIST, KMNIST): do not ask for Fashion-MNIST's checksums",
+        help="the files are another set in the same format (MNIST, KMNIST): skip Fashion-MNIST's checksums",
     )
 
 
 def _add_machine(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--device", choices=DEVICES, help="auto (default) takes the GPU when there is one")
     group.add_argument(
-        "--amp", choices=AMP_MODES, help="mixed precision on the GPU: auto (default) is bf16, fp16 before Ampere"
+        "--amp",
+        choices=AMP_MODES,
+        help="mixed precision on the GPU: auto (default) is bf16, fp16 before Ampere",
     )
     group.add_argument(
         "--no-pin-memory",
@@ -164,7 +175,9 @@ def _add_machine(group: argparse._ArgumentGroup) -> None:
 def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--out", metavar="DIR", help="folder of the run (default runs/<data>-<date>-<time>)")
     group.add_argument(
-        "--resume", metavar="PATH", help="go on from this checkpoint.pt, or from the one in this folder of a run"
+        "--resume",
+        metavar="PATH",
+        help="go on from this checkpoint.pt, or from the one in this folder of a run",
     )
     group.add_argument(
         "--dry-run", action="store_true", default=None, help="check everything, do a few steps, write nothing"

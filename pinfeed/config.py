@@ -70,7 +70,9 @@ class TrainConfig:
         if value not in choices:
             flag = _flag(name)
             raise PinfeedError(
-                f"{flag} must be one of {', '.join(choices)}", f"{flag} {value}", f"pinfeed train {flag} auto ..."
+                f"{flag} must be one of {', '.join(choices)}",
+                f"{flag} {value}",
+                f"pinfeed train {flag} auto ...",
             )
 
 
@@ -91,7 +93,7 @@ def with_recipe_of(config: TrainConfig, given: frozenset[str], recipe: dict[str,
         raise PinfeedError(
             "a resumed run must go on with the settings that it began with",
             f"asked for {asked}; the checkpoint has {kept}",
-            f"leave {' and '.join(map(_flag, differing))} out, or start a new run without --resume in another --out",
+            f"leave {' and '.join(map(_flag, differing))} out, or start anew: no --resume, another --out",
         )
     return dataclasses.replace(config, **recipe)
 

@@ -57,7 +57,7 @@ class RunFolder:
         if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
             raise PinfeedError(
                 "the output folder cannot be made or written",
-                f"{nearest} is {'not writable' if nearest.is_dir() else 'no folder'} ({_who_and_room(nearest)})",
+                f"{nearest} {'is not writable' if nearest.is_dir() else 'is no folder'} ({_who_and_room(nearest)})",
                 "give the folder to that user, or choose another --out",
                 CANNOT_CREATE,
             )

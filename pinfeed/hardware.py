@@ -68,7 +68,9 @@ def _gpu(config: TrainConfig, threads: int) -> Hardware:
         amp = "bf16" if major >= _AMPERE else "fp16"
     elif amp == "bf16" and major < _AMPERE:
         raise PinfeedError(
-            "this GPU has no bf16", f"{name}, compute capability {major}.{minor}", "use --amp fp16, or --amp auto"
+            "this GPU has no bf16",
+            f"{name}, compute capability {major}.{minor}",
+            "use --amp fp16, or --amp auto",
         )
     note = f"{name}: AMP {amp}, pinned memory {'on' if config.pin_memory else 'off'}"
     return Hardware(device, name, amp, config.pin_memory, threads, note)
@@ -84,12 +86,12 @@ def _no_gpu(asked: str) -> PinfeedError:
     return PinfeedError(
         f"{asked} needs a GPU, and none can be used",
         seen,
-        "docker run --gpus all ... (and run `doctor`, which names the cause); or leave it out, to train on the CPU",
+        "docker run --gpus all ... (`doctor` names the cause); or leave the flag out, to train on the CPU",
     )
 
 
 def _use_threads(asked: Optional[int]) -> int:
-    """Tell torch how many threads to use. OMP_NUM_THREADS, which torch has read by itself, counts as asked."""
+    """Tell torch how many threads to use. OMP_NUM_THREADS, which torch reads by itself, is left alone."""
     if asked is None and not os.environ.get("OMP_NUM_THREADS"):
         asked = _cpus()
     if asked is not None:

@@ -54,7 +54,12 @@ class Run:
 
 
 def train(
-    config: TrainConfig, given: frozenset[str], command: str, environ: Mapping[str, str], talk: Talk, stop: Stop
+    config: TrainConfig,
+    given: frozenset[str],
+    command: str,
+    environ: Mapping[str, str],
+    talk: Talk,
+    stop: Stop,
 ) -> None:
     """Do what `pinfeed train` promises. `given` names the settings that the user chose himself."""
     run = _prepare(config, given, command, environ, talk, stop)
@@ -72,7 +77,12 @@ def train(
 
 
 def _prepare(
-    config: TrainConfig, given: frozenset[str], command: str, environ: Mapping[str, str], talk: Talk, stop: Stop
+    config: TrainConfig,
+    given: frozenset[str],
+    command: str,
+    environ: Mapping[str, str],
+    talk: Talk,
+    stop: Stop,
 ) -> Run:
     source = checkpoint.find(config.resume) if config.resume else None
     saved = checkpoint.load(source) if source else None
@@ -128,13 +138,13 @@ def _check_fit(config: TrainConfig, splits: data.Splits, saved: Optional[Saved])
 def _say_what_comes(run: Run, source: Optional[Path]) -> None:
     config, splits = run.config, run.splits
     run.talk.say(
-        f"data: {splits.folder}: {len(splits.train):,} images to train, {len(splits.validation):,} to validate,"
-        f" {len(splits.test):,} to test"
+        f"data: {splits.folder}: {len(splits.train):,} images to train,"
+        f" {len(splits.validation):,} to validate, {len(splits.test):,} to test"
     )
     run.talk.say(run.hardware.note)
     run.talk.say(
-        f"{model.NAME}, {model.parameter_count(run.learner.model):,} parameters; {config.epochs} epochs of {run.steps}"
-        f" steps of {config.batch_size}; seed {config.seed}; into {run.folder.path}"
+        f"{model.NAME}, {model.parameter_count(run.learner.model):,} parameters; {config.epochs} epochs"
+        f" of {run.steps} steps of {config.batch_size}; seed {config.seed}; into {run.folder.path}"
     )
     if source:
         run.talk.say(f"resumed from {source}: {_place(run)}")
@@ -244,8 +254,8 @@ def _test_and_report(run: Run) -> None:
     if not plotted:
         run.talk.say("no plot: matplotlib is not installed")
     run.talk.say(
-        f"test accuracy {accuracy:.2%}, loss {loss:.4f}, after {run.config.epochs} epochs in {metrics['seconds']:.0f} s"
-        f"; results in {run.folder.path}"
+        f"test accuracy {accuracy:.2%}, loss {loss:.4f}, after {run.config.epochs} epochs"
+        f" in {metrics['seconds']:.0f} s; results in {run.folder.path}"
     )
 
 
@@ -285,7 +295,8 @@ def _saved_at_stop(run: Run) -> str:
         return "before the first step was done, so there was nothing to save"
     _mean_loss(run)  # weights that are no numbers must not replace a good checkpoint
     files.write_atomic(run.folder.checkpoint, _packed(run))
-    return f"saved at {_place(run)}; go on with: pinfeed train --resume {shlex.quote(str(run.folder.checkpoint))}"
+    go_on = shlex.join(["pinfeed", "train", "--resume", str(run.folder.checkpoint)])
+    return f"saved at {_place(run)}; go on with: {go_on}"
 
 
 # --- small things that several stages use --------------------------------------------------------

@@ -77,7 +77,7 @@ def make_learner(model: nn.Module, device: torch.device, amp_type: Optional[torc
 
 
 def learning_rate(step: int, steps: int, peak: float) -> float:
-    """Up in a straight line, down in a half cosine. A function of the step alone, so a resume needs no state."""
+    """Up in a straight line, down in a half cosine. It depends on the step alone: a resume needs no state."""
     warm_up = max(1, int(WARM_UP * steps))
     if step < warm_up:
         return peak * (step + 1) / warm_up
@@ -120,7 +120,7 @@ def train_epoch(
 
 @torch.inference_mode()
 def evaluate(learner: Learner, feed: Feed, count: int, check: Callable[[], None]) -> tuple[float, float]:
-    """Mean loss and accuracy over `count` samples in their stored order. `check` may raise between batches."""
+    """Mean loss and accuracy over the feed's `count` samples. `check` may raise between batches."""
     learner.model.eval()
     tally = new_tally(learner.device)
     for batch in feed.batches(torch.arange(count)):

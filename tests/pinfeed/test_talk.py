@@ -1,0 +1,101 @@
+"""What a run says: lines in a log, a bar on a terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pinfeed.talk import LINE_EVERY, Talk
+from tests.pinfeed.support import ROOT, arguments, start
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("pinfeed.talk.time.monotonic", lambda: now[0])
+    out, err = io.StringIO(), io.StringIO()
+    talk = Talk(out, err)
+    talk.begin_epoch("epoch 1/2", first=0, steps=100, batch_size=10)
+    for done in range(1, 101):
+        now[0] += LINE_EVERY / 40
+        talk.step(done, lambda: 0.5)
+    talk.end_epoch()
+    assert out.getvalue().splitlines() == [
+        "epoch 1/2  step 40/100  loss 0.5000  40 img/s, 15 s left",
+        "epoch 1/2  step 80/100  loss 0.5000  40 img/s, 5 s left",
+    ]
+    assert err.getvalue() == ""
+
+
+def test_a_terminal_gets_a_bar_with_loss_and_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tqdm")
+    now = [0.0]
+    monkeypatch.setattr("pinfeed.talk.time.monotonic", lambda: now[0])
+    out, err = io.StringIO(), Terminal()
+    talk = Talk(out, err)
+    talk.begin_epoch("epoch 1/2", first=50, steps=100, batch_size=10)
+    for done in range(51, 101):
+        now[0] += 0.5
+        talk.step(done, lambda: 0.25)
+    talk.say("a line")
+    talk.end_epoch()
+    assert "epoch 1/2" in err.getvalue()
+    assert "loss 0.2500, 20 img/s" in err.getvalue()
+    assert out.getvalue() == "a line\n"
+
+
+def test_the_loss_is_only_read_when_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def loss() -> float:
+        read.append(1)
+        return 0.0
+
+    talk = Talk(io.StringIO(), io.StringIO())
+    talk.begin_epoch("epoch 1/1", first=0, steps=1000, batch_size=10)
+    for done in range(1, 1001):
+        talk.step(done, loss)
+    assert read == []
+
+
+def test_on_a_terminal_a_run_shows_its_bar_and_ends_with_clean_lines(small: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tqdm")
+    main, side = pty.openpty()
+    command = [sys.executable, "-m", "pinfeed", *arguments(small, tmp_path / "out")]
+    program = subprocess.Popen(
+        command, stdin=side, stdout=side, stderr=side, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    os.close(side)
+    seen = b""
+    while True:
+        try:
+            seen += os.read(main, 65536)
+        except OSError:  # the other side is closed
+            break
+    os.close(main)
+    assert program.wait() == 0
+    text = seen.decode()
+    assert "/13 [" in text  # tqdm's count of steps
+    last = text.rstrip().splitlines()[-1]
+    assert last.startswith("test accuracy ")
+
+
+def test_a_log_that_nobody_reads_any_more_does_not_end_the_training(small: Path, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with start(*arguments(small, tmp_path / "out"), stdout=writing) as program:
+        os.close(writing)
+        _, errors = program.communicate(timeout=120)
+    assert program.returncode == 0
+    assert errors == ""
+    assert (tmp_path / "out" / "metrics.json").exists()
