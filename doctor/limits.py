@@ -67,9 +67,7 @@ class _Mount:
 def cpu_limit(root: str = "/") -> CpuLimit:
     """The smaller of the affinity and of every cgroup quota from this process's group up."""
     affinity = _affinity(root)
-    quotas = [
-        found for folder in _groups(root, "cpu") for found in (_cpu_max(folder), _cfs_quota(folder)) if found
-    ]
+    quotas = [found for folder in _groups(root, "cpu") for found in (_cpu_max(folder), _cfs_quota(folder)) if found]
     quota, source = min(quotas, default=(math.inf, ""))
     if quota == math.inf:
         return CpuLimit(affinity, None, "affinity")
@@ -105,6 +103,46 @@ def open_files(root: str = "/") -> OpenFiles:
     limits = _read(_under(root, "/proc/self/limits"))
     found = re.search(r"^Max open files\s+(\S+)\s+(\S+)", limits, re.MULTILINE)
     return OpenFiles(_number(found.group(1)), _number(found.group(2))) if found else OpenFiles(None, None)
+
+
+def memory_used(root: str = "/") -> Optional[int]:
+    """Bytes in use in this process's group, without the file cache that the kernel can drop."""
+    for folder in _groups(root, "memory"):
+        for name, idle in (
+            ("memory.current", "inactive_file"),
+            ("memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            used = _number(_read(f"{folder}/{name}"))
+            if used is not None:
+                return max(0, used - _field(_read(f"{folder}/memory.stat"), idle))
+    return None
+
+
+def memory_kills(root: str = "/") -> int:
+    """How many processes the kernel killed in this process's group because the memory was used up."""
+    texts = (
+        _read(f"{folder}/{name}")
+        for folder in _groups(root, "memory")
+        for name in ("memory.events", "memory.oom_control")
+    )
+    return next((_field(text, "oom_kill") for text in texts if text), 0)
+
+
+def process_limit(root: str = "/") -> Optional[tuple[int, int]]:
+    """The tightest limit of processes and threads, and how many there are; None when there is no limit."""
+    found = [
+        (limit, _number(_read(f"{folder}/pids.current")) or 0)
+        for folder in _groups(root, "pids")
+        for limit in (_number(_read(f"{folder}/pids.max")),)
+        if limit is not None
+    ]
+    return min(found, key=lambda pair: pair[0] - pair[1]) if found else None
+
+
+def _field(text: str, name: str) -> int:
+    """The number behind a name in a file of `name number` lines; 0 when it is not there."""
+    found = re.search(rf"^{name} (\d+)$", text, re.MULTILINE)
+    return int(found.group(1)) if found else 0
 
 
 def _affinity(root: str) -> int:
