@@ -143,7 +143,7 @@ def _say_what_comes(run: Run, source: Optional[Path]) -> None:
     )
     run.talk.say(run.hardware.note)
     run.talk.say(
-        f"{model.NAME}, {model.parameter_count(run.learner.model):,} parameters; {config.epochs} epochs"
+        f"{model.NAME}, {model.parameter_count(run.learner.model):,} parameters; {_epochs(config.epochs)}"
         f" of {run.steps} steps of {config.batch_size}; seed {config.seed}; into {run.folder.path}"
     )
     if source:
@@ -254,7 +254,7 @@ def _test_and_report(run: Run) -> None:
     if not plotted:
         run.talk.say("no plot: matplotlib is not installed")
     run.talk.say(
-        f"test accuracy {accuracy:.2%}, loss {loss:.4f}, after {run.config.epochs} epochs"
+        f"test accuracy {accuracy:.2%}, loss {loss:.4f}, after {_epochs(run.config.epochs)}"
         f" in {metrics['seconds']:.0f} s; results in {run.folder.path}"
     )
 
@@ -331,5 +331,9 @@ def _seconds(run: Run) -> float:
 def _place(run: Run) -> str:
     progress = run.progress
     if progress.epoch == run.config.epochs:
-        return f"all {progress.epoch} epochs done, the test is left"
+        return f"{_epochs(progress.epoch)} of {progress.epoch} done, the test is left"
     return f"epoch {progress.epoch + 1}/{run.config.epochs}, step {progress.step}/{run.steps}"
+
+
+def _epochs(count: int) -> str:
+    return f"{count} epoch{'s' if count > 1 else ''}"

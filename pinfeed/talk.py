@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Optional, TextIO
 
+_BAR = "{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 LINE_EVERY = 10.0  # seconds, in a log
 _LOSS_EVERY = 1.0  # seconds, on the bar: reading the loss makes the processor wait for the GPU
 
@@ -69,13 +70,21 @@ class Talk:
 
 
 def _bar(err: TextIO, label: str, first: int, steps: int) -> Optional[Any]:
-    if not err.isatty():
+    if not (err.isatty() and _columns(err)):
         return None
     try:
         from tqdm import tqdm
     except ImportError:  # lines will do
         return None
-    return tqdm(total=steps, initial=first, desc=label, unit="step", leave=False, file=err, dynamic_ncols=True)
+    return tqdm(total=steps, initial=first, desc=label, bar_format=_BAR, leave=False, file=err, dynamic_ncols=True)
+
+
+def _columns(terminal: TextIO) -> int:
+    """The width of a terminal; 0 where nobody has set one, as under `script`: no bar would be seen there."""
+    try:
+        return os.get_terminal_size(terminal.fileno()).columns
+    except OSError:
+        return 0
 
 
 def _mute(stream: TextIO) -> None:

@@ -95,7 +95,7 @@ def test_resuming_a_finished_run_only_tests_it_again(
     (out / "metrics.json").unlink()
     capsys.readouterr()
     assert train(small, out, "--resume", str(out)) == 0
-    assert "all 2 epochs done" in capsys.readouterr().out
+    assert "2 epochs of 2 done" in capsys.readouterr().out
     assert _steady(out) == before
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,8 @@ from tests.pinfeed.support import ROOT, arguments, start
 
 
 class Terminal(io.StringIO):
+    """A terminal's side of a program, kept for reading."""
+
     def isatty(self) -> bool:
         return True
 
@@ -41,6 +46,7 @@ def test_a_terminal_gets_a_bar_with_loss_and_speed(monkeypatch: pytest.MonkeyPat
     pytest.importorskip("tqdm")
     now = [0.0]
     monkeypatch.setattr("pinfeed.talk.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pinfeed.talk._columns", lambda terminal: 100)
     out, err = io.StringIO(), Terminal()
     talk = Talk(out, err)
     talk.begin_epoch("epoch 1/2", first=50, steps=100, batch_size=10)
@@ -70,8 +76,25 @@ def test_the_loss_is_only_read_when_it_is_shown(monkeypatch: pytest.MonkeyPatch)
 
 def test_on_a_terminal_a_run_shows_its_bar_and_ends_with_clean_lines(small: Path, tmp_path: Path) -> None:
     pytest.importorskip("tqdm")
+    text = _on_a_terminal(100, arguments(small, tmp_path / "out"))
+    assert "/13 [" in text  # the bar's count of steps
+    assert text.rstrip().splitlines()[-1].startswith("test accuracy ")
+
+
+def test_a_terminal_without_a_width_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     main, side = pty.openpty()
-    command = [sys.executable, "-m", "pinfeed", *arguments(small, tmp_path / "out")]
+    with open(side, "w") as err:
+        talk = Talk(io.StringIO(), err)
+        talk.begin_epoch("epoch 1/2", first=0, steps=100, batch_size=10)
+        assert talk._bar is None
+    os.close(main)
+
+
+def _on_a_terminal(columns: int, argv: list[str]) -> str:
+    """What pinfeed shows on a terminal of that width."""
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+    command = [sys.executable, "-m", "pinfeed", *argv]
     program = subprocess.Popen(
         command, stdin=side, stdout=side, stderr=side, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
@@ -84,10 +107,7 @@ def test_on_a_terminal_a_run_shows_its_bar_and_ends_with_clean_lines(small: Path
             break
     os.close(main)
     assert program.wait() == 0
-    text = seen.decode()
-    assert "/13 [" in text  # tqdm's count of steps
-    last = text.rstrip().splitlines()[-1]
-    assert last.startswith("test accuracy ")
+    return seen.decode()
 
 
 def test_a_log_that_nobody_reads_any_more_does_not_end_the_training(small: Path, tmp_path: Path) -> None:
