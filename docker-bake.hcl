@@ -66,3 +66,14 @@ target "browser" {
   target   = "browser"
   tags     = ["pytorch-cuda-test:browser"]
 }
+
+# ---- VS Code in the browser: `<variant>-code`, one word a variant ----
+target "_code" {
+  name     = "${row}-code"
+  matrix   = { row = ["default", "embedded"] }
+  inherits = [row]
+  target   = "code"
+  tags     = [row == "default" ? "${IMAGE}-code" : "${IMAGE}-${row}-code"]
+  contexts = { code-lock = "requirements/code" }
+  args     = { VARIANT = row == "default" ? "code" : "${row}-code" }
+}
