@@ -80,6 +80,11 @@ def choose_login(
         return Login("given", reveal(token, read) or "", reveal(password, read) or "")
     if any(name in options for name in _LOGIN_OPTIONS):
         return Login("options")
+    return own_login(kept, make_token)
+
+
+def own_login(kept: Optional[str], make_token: Callable[[], str]) -> Login:
+    """The token of this container's first start, else a new one."""
     if kept and _OUR_TOKEN.fullmatch(kept):
         return Login("kept", kept)
     return Login("new", make_token())

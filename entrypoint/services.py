@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from entrypoint import jupyter
+from entrypoint import code, jupyter
 from entrypoint.command import Plan
 from entrypoint.errors import StartError
 from entrypoint.identity import Identity
@@ -25,9 +25,9 @@ def refuse_missing(mode: str) -> None:
     """Stop a mode whose programs are not in this image."""
     if mode in ("ssh", "all"):
         raise _missing(mode, "it has no sshd set-up", "docker run -p 8888:8888 IMAGE   (JupyterLab has a terminal)")
-    if mode == "code":
+    if mode == "code" and not code.is_there():
         raise _missing(mode, "it has no VS Code", "docker run -p 8080:8080 pytorch-cuda:v2.7-code code")
-    if not os.path.exists(jupyter.LAB):
+    if mode != "code" and not os.path.exists(jupyter.LAB):
         raise _missing(mode, f"{jupyter.LAB} is missing", "use the full image (docker run IMAGE --version)")
 
 
@@ -38,6 +38,10 @@ def _missing(mode: str, seen: str, do: str) -> StartError:
 def plan_services(plan: Plan, settings: Settings, user: User) -> list[Service]:
     """Prepare the services of the mode and write down how each is asked whether it is up."""
     _warn_of_what_is_not_there(plan.word, settings)
+    if plan.word == "code":
+        editor = _plan_editor(settings, user)
+        record_probes(user.rundir, [editor.probe])
+        return [_editor_service(editor, user)]
     lab = _plan_lab(plan.argv, settings, user)
     services = [_lab_service(lab, user)]
     record_probes(user.rundir, [lab.probe])
@@ -78,6 +82,25 @@ def _plan_lab(arguments: Sequence[str], settings: Settings, user: User) -> jupyt
 def _lab_service(lab: jupyter.Lab, user: User) -> Service:
     environ = {**user.environ, b"JUPYTER_CONFIG_PATH": _config_path(user), **_spare_data_folder(user)}
     return Service("jupyter", list(lab.argv), environ, jupyter.ROOT_FOLDER, user.identity)
+
+
+def _plan_editor(settings: Settings, user: User) -> code.Editor:
+    token_path, config_path = user.rundir / code.TOKEN_FILE, user.rundir / code.CONFIG_FILE
+    kept = _kept_token(token_path, user.identity)
+    login = code.choose_login(settings, reader_for(user.identity), kept, jupyter.make_token)
+    editor = code.plan_editor(settings, login, str(config_path), str(token_path), jupyter.listen_address())
+    if login.source == "new":
+        _write_for_user(token_path, login.token.encode() + b"\n", user.identity)
+    make_folder(config_path.parent)
+    _write_for_user(config_path, editor.config, user.identity)
+    for line in editor.lines:
+        say(line)
+    return editor
+
+
+def _editor_service(editor: code.Editor, user: User) -> Service:
+    environ = {name: value for name, value in user.environ.items() if name not in code.NOT_PASSED}
+    return Service("code", list(editor.argv), environ, code.ROOT_FOLDER, user.identity)
 
 
 def _config_path(user: User) -> bytes:
