@@ -1,0 +1,1 @@
+"""The in-image tests. They ship in the image, and run from a checkout on any machine with torch."""

@@ -1,0 +1,1 @@
+"""One module a topic; selftest/topic.py has their order."""
