@@ -13,7 +13,7 @@ NOT_IN_THE_IMAGE = "not in the image"
 NO_GPU = "no GPU"
 
 
-class Skip(Exception):
+class CannotRunError(Exception):
     """Raised by a check that cannot be done here; its text is the reason."""
 
 

@@ -9,7 +9,8 @@ import sys
 
 _ASK = """
 import json, torch
-gpus = [torch.cuda.get_device_properties(n) for n in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+gpus = [torch.cuda.get_device_properties(number) for number in range(count)]
 print(json.dumps({
     "torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
     "gpus": [f"{gpu.name}, sm_{gpu.major}{gpu.minor}, {gpu.total_memory / 2**30:.0f} GiB" for gpu in gpus],

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 
 VERSION = 1
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+_MARKS = {PASSED: "ok  ", FAILED: "FAIL", SKIPPED: "skip"}
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,13 @@ def as_junit(results: Sequence[Result]) -> str:
 
 
 def line(result: Result) -> str:
-    """One line for people."""
-    told = f"  {result.text.splitlines()[0]}" if result.text and result.status != FAILED else ""
-    mark = {PASSED: "ok  ", FAILED: "FAIL", SKIPPED: "skip"}[result.status]
-    text = f"{mark} {result.topic:<12} {result.name}{f':{told}' if told else ''}  ({result.seconds:.1f} s)"
-    return (
-        text
-        if result.status != FAILED
-        else text + "\n" + "\n".join(f"       {one}" for one in result.text.splitlines())
-    )
+    """One line for people; a failure shows all that it has to say."""
+    lines = result.text.splitlines()
+    text = f"{_MARKS[result.status]} {result.topic:<12} {result.name}"
+    if lines and result.status != FAILED:
+        text += f": {lines[0]}"
+    text += f"  ({result.seconds:.1f} s)"
+    return "\n       ".join([text, *(lines if result.status == FAILED else ())])
 
 
 def summary(results: Sequence[Result]) -> str:

@@ -37,9 +37,9 @@ def run(check: checks.Check) -> Result:
     try:
         obstacle = check.obstacle()
         if obstacle:
-            raise checks.Skip(obstacle)
+            raise checks.CannotRunError(obstacle)
         status, text = PASSED, str(check.function() or "")
-    except checks.Skip as skip:
+    except checks.CannotRunError as skip:
         required = os.environ.get("REQUIRE_GPU") == "1" and str(skip) == checks.NO_GPU
         status, text = (FAILED, f"REQUIRE_GPU=1, and there is {skip}") if required else (SKIPPED, str(skip))
     except AssertionError as error:

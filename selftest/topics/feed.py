@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from selftest.checks import GPU, Skip, check, require
+from selftest.checks import GPU, CannotRunError, check, require
 
 
 @check("pinfeed's feed brings every sample once and unchanged, on the CPU")
@@ -36,7 +36,7 @@ def _compare(device: str, pin: bool) -> str:
     import torch
 
     if importlib.util.find_spec("pinfeed") is None:
-        raise Skip("pinfeed is not here")
+        raise CannotRunError("pinfeed is not here")
     from pinfeed.data import Part
     from pinfeed.feed import Feed
 

@@ -13,6 +13,10 @@ from pathlib import Path
 
 from selftest.checks import HOME_OF_THE_IMAGE, IMAGE, check, require
 
+PROGRAMS = (
+    *("git", "tmux", "vim", "curl", "wget", "less", "htop", "rsync", "nvitop", "pip", "uv", "gcc", "g++"),
+    *("jupyter", "torchrun", "pinfeed", "doctor", "selftest"),
+)
 _DATA = Path("/opt/datasets/fashion-mnist")
 
 
@@ -56,26 +60,7 @@ def packages_fit() -> str:
 
 @check("the programs that the image promises are on PATH", needs=IMAGE)
 def programs_are_there() -> None:
-    wanted = [
-        "git",
-        "tmux",
-        "vim",
-        "curl",
-        "wget",
-        "less",
-        "htop",
-        "rsync",
-        "nvitop",
-        "pip",
-        "uv",
-        "gcc",
-        "g++",
-        "jupyter",
-        "torchrun",
-        "pinfeed",
-        "doctor",
-    ]
-    missing = [name for name in wanted if not shutil.which(name)]
+    missing = [name for name in PROGRAMS if not shutil.which(name)]
     require(not missing, f"missing: {' '.join(missing)}")
 
 

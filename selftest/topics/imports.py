@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
-from selftest.checks import GPU, Skip, check, require
+from selftest.checks import GPU, CannotRunError, check, require
 
 
 @check("torch imports, as a build for CUDA")
@@ -66,7 +67,7 @@ def torch_sees_the_gpu() -> str:
     return f"{torch.cuda.get_device_name()}, capability {capability}, built for {' '.join(arch)}"
 
 
-def _optional(name: str) -> object:
+def _optional(name: str) -> Any:
     """A package that the image has, and a checkout's machine may lack."""
     from selftest.checks import in_image
 
@@ -75,4 +76,4 @@ def _optional(name: str) -> object:
     except ModuleNotFoundError as error:
         if in_image() or error.name != name:
             raise
-        raise Skip(f"{name} is not installed here") from None
+        raise CannotRunError(f"{name} is not installed here") from None
