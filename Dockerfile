@@ -86,10 +86,10 @@ RUN export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH}"; \
     usermod --password '*' user; \
     install -d -o 1000 -g 0 -m 2775 /home/user /workspace /workspace/code; \
     install -d -m 0755 /opt/pytorch-cuda /etc/pytorch-cuda/start.d /run/pytorch-cuda; \
-    # names made at run time live in /run; they come before the image's own, so that PUID can move `user`
+    # names made at run time live in /run, for a start with a read-only root; else PUID moves `user` in /etc/passwd
     rm -rf /var/lib/extrausers; \
     ln -s /run/pytorch-cuda/extrausers /var/lib/extrausers; \
-    sed -i -E 's/^(passwd|group|shadow):.*/\1: extrausers files/' /etc/nsswitch.conf; \
+    sed -i -E 's/^(passwd|group|shadow):.*/\1: files extrausers/' /etc/nsswitch.conf; \
     rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /etc/subuid- /etc/subgid-; \
     find /var/log -type f -delete; \
     test "$(id -u user):$(id -Gn user)" = "1000:user root"
@@ -160,6 +160,7 @@ RUN --mount=type=secret,id=ca_bundle \
     --mount=type=bind,source=requirements,target=/mnt/requirements \
     --mount=type=bind,source=scripts/build,target=/mnt/build \
     /opt/pytorch-cuda/python -I /mnt/build/install_wheels.py "/mnt/requirements/${LOCK}" "${SOURCE_DATE_EPOCH}"; \
+    /opt/pytorch-cuda/python -I /mnt/build/write_guards.py "/mnt/requirements/${LOCK}" "${SOURCE_DATE_EPOCH}"; \
     # in the same step: what it moves is then renamed, not copied (6 GB)
     /opt/pytorch-cuda/python -I /mnt/build/split_layers.py
 
@@ -199,6 +200,7 @@ COPY entrypoint/ /layer/opt/pytorch-cuda/lib/entrypoint/
 COPY doctor/ /layer/opt/pytorch-cuda/lib/doctor/
 COPY doctor/ /layer/opt/pytorch-cuda/site/doctor/
 COPY pinfeed/ /layer/opt/pytorch-cuda/site/pinfeed/
+COPY selftest/ /layer/opt/pytorch-cuda/site/selftest/
 COPY scripts/image/start.py scripts/image/healthcheck.py /layer/opt/pytorch-cuda/lib/
 COPY scripts/image/bin/ /layer/opt/pytorch-cuda/bin/
 COPY scripts/image/skel/ /layer/opt/pytorch-cuda/skel/
@@ -235,6 +237,7 @@ COPY --link --from=wheels /layers/torch/ /
 COPY --link --from=wheels /layers/triton/ /
 COPY --link --from=wheels /layers/packages/ /
 COPY --link --from=dataset /layer/ /
+COPY --link --from=wheels /opt/pytorch-cuda/constraints.txt /opt/pytorch-cuda/constraints.txt
 COPY --link --from=app /layer/ /
 ARG VARIANT=
 ARG BASE

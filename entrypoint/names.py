@@ -34,15 +34,12 @@ def set_up_names(
     if identity.profile == POWERLESS or (identity.profile == PLAIN and identity.named):
         return {}
     if identity.profile != PLAIN:
+        # For a read-only /etc. It comes after `files` in nsswitch.conf: libnss-extrausers answers for uid 0 with
+        # whoever stands in its file, and root's files would be listed as the user's.
         _write_extrausers(identity, make_folder(rundir / "extrausers"))
-        if _agree_in_etc(identity) or extrausers_serve(identity):
+        if _agree_in_etc(identity):
             return {}
     return _wrap(identity, rundir, os.fsdecode((environ or {}).get(b"LD_PRELOAD", b"")))
-
-
-def extrausers_serve(identity: Identity) -> bool:
-    """libnss-extrausers passes over uids and gids below 500, all but gid 100."""
-    return identity.uid >= 500 and (identity.gid >= 500 or identity.gid == 100)
 
 
 def passwd_line(identity: Identity) -> str:
