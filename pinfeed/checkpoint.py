@@ -30,9 +30,10 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """What a checkpoint file held."""
+    """What a checkpoint file holds."""
 
-    recipe: dict[str, Any]
+    recipe: dict[str, Any]  # what a resumed run must keep
+    amp: str  # as asked for; a resumed run may ask for another
     data: str
     fingerprint: str
     progress: Progress
@@ -40,22 +41,21 @@ class Saved:
     random_state: dict[str, Any]
 
 
-def pack(learner: Learner, progress: Progress, recipe: dict[str, Any], data: str, fingerprint: str) -> bytes:
+def pack(saved: Saved) -> bytes:
     """The bytes of a checkpoint file."""
-    content = {
-        "pinfeed_checkpoint": FORMAT,
-        "torch": str(torch.__version__),
-        "recipe": recipe,
-        "data": data,
-        "fingerprint": fingerprint,
-        "progress": dataclasses.asdict(progress),
-        "learner": learner.state(),
-        "random_state": _random_state(learner.device),
-    }
+    # vars, not asdict: that would copy every tensor.
+    parts = {**vars(saved), "progress": vars(saved.progress)}
+    content = {"pinfeed_checkpoint": FORMAT, "torch": str(torch.__version__), **parts}
     # Through memory, so that a full disk is a plain OSError of our own write and not one of torch's many.
     buffer = io.BytesIO()
     torch.save(content, buffer)
     return buffer.getvalue()
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """The state of torch's own generators."""
+    on_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    return {"cpu": torch.get_rng_state(), "cuda": on_gpu}
 
 
 def find(given: str) -> Path:
@@ -83,18 +83,19 @@ def load(path: Path) -> Saved:
     except (RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
         seen = f"{type(error).__name__}: {error}".splitlines()[0]
         raise _not_ours(path, seen) from None
+    return _unpacked(path, content)
+
+
+def _unpacked(path: Path, content: Any) -> Saved:
     if not isinstance(content, dict) or "pinfeed_checkpoint" not in content:
         raise _not_ours(path, "a file of torch's, but without pinfeed's mark")
     if content["pinfeed_checkpoint"] != FORMAT:
         raise _not_ours(path, f"format {content['pinfeed_checkpoint']}, where this pinfeed reads {FORMAT}")
-    return Saved(
-        content["recipe"],
-        content["data"],
-        content["fingerprint"],
-        Progress(**content["progress"]),
-        content["learner"],
-        content["random_state"],
-    )
+    try:
+        values = {field.name: content[field.name] for field in dataclasses.fields(Saved)}
+        return Saved(**{**values, "progress": Progress(**content["progress"])})
+    except (KeyError, TypeError) as error:
+        raise _not_ours(path, f"incomplete: {error}") from None
 
 
 def restore(saved: Saved, learner: Learner) -> None:
@@ -103,11 +104,6 @@ def restore(saved: Saved, learner: Learner) -> None:
     torch.set_rng_state(saved.random_state["cpu"])
     if learner.device.type == "cuda" and saved.random_state["cuda"] is not None:
         torch.cuda.set_rng_state(saved.random_state["cuda"], learner.device)
-
-
-def _random_state(device: torch.device) -> dict[str, Any]:
-    on_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    return {"cpu": torch.get_rng_state(), "cuda": on_gpu}
 
 
 def _not_ours(path: Path, seen: str) -> PinfeedError:

@@ -109,8 +109,10 @@ def _prepare(
 
 
 def _as_saved(config: TrainConfig, given: frozenset[str], saved: Saved) -> TrainConfig:
+    """The settings of a resumed run: the checkpoint's, and the user's where he may choose."""
     config = with_recipe_of(config, given, saved.recipe)
-    return config if "data" in given else dataclasses.replace(config, data=saved.data)
+    kept = {name: getattr(saved, name) for name in ("amp", "data") if name not in given}
+    return dataclasses.replace(config, **kept)
 
 
 def _usual_folder(config: TrainConfig, source: Optional[Path]) -> Path:
@@ -321,7 +323,17 @@ def _packed(run: Run) -> bytes:
     run.progress.tally = run.tally.tolist()
     # A name stays a name; a path must still hold when the run is resumed from another folder.
     source = run.config.data if run.config.data in data.NAMES else os.path.abspath(run.config.data)
-    return checkpoint.pack(run.learner, run.progress, run.config.recipe(), source, run.splits.fingerprint)
+    return checkpoint.pack(
+        Saved(
+            recipe=run.config.recipe(),
+            amp=run.config.amp,
+            data=source,
+            fingerprint=run.splits.fingerprint,
+            progress=run.progress,
+            learner=run.learner.state(),
+            random_state=checkpoint.random_state(run.learner.device),
+        )
+    )
 
 
 def _seconds(run: Run) -> float:

@@ -149,6 +149,26 @@ def test_a_resumed_run_may_not_change_its_data(small: Path, tmp_path: Path, caps
     assert "not those that this run began with" in capsys.readouterr().err
 
 
+def test_a_resumed_run_keeps_the_precision_that_was_asked_for_unless_told_otherwise(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    assert train(small, out) == 0
+    content = torch.load(out / "checkpoint.pt", weights_only=True)
+    assert content["amp"] == "auto"
+    torch.save({**content, "amp": "fp16"}, out / "checkpoint.pt")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert train(small, out, "--resume", str(out)) == 64
+    assert "--amp fp16 needs a GPU" in capsys.readouterr().err
+    assert train(small, out, "--resume", str(out), "--amp", "off") == 0
+
+
+def test_an_incomplete_checkpoint_is_refused(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"pinfeed_checkpoint": 1, "recipe": {}}, tmp_path / "part.pt")
+    assert train(small, tmp_path / "out", "--resume", str(tmp_path / "part.pt")) == 65
+    assert three_parts(capsys.readouterr().err)
+
+
 def test_a_run_resumed_into_another_folder_takes_its_history_along(small: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     assert train(small, first) == 0
