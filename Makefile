@@ -25,6 +25,22 @@ logs: ## show what the container says
 shell: ## open a shell in the running container, as its user
 	@$(PYTHON) -m scripts.shell
 
+.PHONY: ssh
+ssh: ## log into the running container over SSH
+	@$(PYTHON) -m scripts.ssh
+
+.PHONY: ssh-config
+ssh-config: ## print the entry for ~/.ssh/config, for VS Code Remote-SSH
+	@$(PYTHON) -m scripts.ssh config
+
+.PHONY: up
+up: ## start the service of docker-compose.yml, with the GPU if there is one (settings in .env)
+	@$(PYTHON) -m scripts.up
+
+.PHONY: down
+down: ## stop and remove what `make up` started; the volumes and ./code stay
+	@$(PYTHON) -m scripts.down
+
 .PHONY: train
 train: ## train on Fashion-MNIST; results in ./code/runs/<name> (RUN=name TRAIN_ARGS="--epochs 3")
 	@$(PYTHON) -m scripts.train
