@@ -18,8 +18,16 @@ from scripts import names, ui
 BEGIN = "<!-- variables: begin. Made by `python3 -m scripts.docs`; do not edit -->"
 END = "<!-- variables: end -->"
 
-# In the table and checked already, but what they set is not in the image yet.
-NOT_YET = ("CODE_TOKEN", "CODE_PORT", "SSH_PUBLIC_KEY", "SSH_PORT", "GRANT_SUDO")
+_NOT_YET = " (not in this version)"
+_WITH_CODE = " (images `-code`)"
+# What a reader must know of a setting beside its help.
+NOTES = {
+    "CODE_TOKEN": _WITH_CODE,
+    "CODE_PORT": _WITH_CODE,
+    "SSH_PUBLIC_KEY": _NOT_YET,
+    "SSH_PORT": _NOT_YET,
+    "GRANT_SUDO": _NOT_YET,
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,7 @@ CHINESE = {
     "Used by": "适用于",
     ", ": "、",
     " (not in this version)": "（本版本尚未提供）",
+    " (images `-code`)": "（仅限 `-code` 镜像）",
     "1 to 65535": "1 到 65535",
     "0 to 4294967294": "0 到 4294967294",
     "`1` or `0`": "`1` 或 `0`",
@@ -126,7 +135,7 @@ def table(page: Page) -> str:
 
 def _row(setting: Setting, page: Page) -> list[str]:
     name = _list([setting.name, f"{setting.name}_FILE"] if setting.by_file else [setting.name], page)
-    note = page.say(" (not in this version)") if setting.name in NOT_YET else ""
+    note = page.say(NOTES[setting.name]) if setting.name in NOTES else ""
     return [name, _values(setting, page), _default(setting), page.say(setting.help) + note, _used_by(setting, page)]
 
 
