@@ -19,6 +19,8 @@ from typing import Any
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
+from scripts.lock_npm import lock_npm
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -124,6 +126,7 @@ def main() -> int:
     lock_image("python.in", "python-cu126.lock")
     lock_image("test-image.in", "test-image.lock", "--constraints", str(REQUIREMENTS / "python-cu126.lock"))
     lock_dev()
+    lock_npm(EXCLUDE_NEWER)
     return 0
 
 
