@@ -59,7 +59,9 @@ def _about(patient: Patient) -> str:
 
 
 def _print(text: str) -> None:
-    """Print for any locale, and for a reader that went away (`doctor | head -3`)."""
+    """Print for any locale, and for a reader that went away (`doctor | head -3`) or never was (`doctor >&-`)."""
+    if sys.stdout is None:
+        return
     try:
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         print(text, flush=True)

@@ -8,7 +8,7 @@ import resource
 from typing import Optional
 
 from doctor import limits
-from doctor.findings import Finding, fail, ok, skip, warn
+from doctor.findings import FAIL, WARN, Finding, fail, ok, skip, warn
 from doctor.patient import Patient
 
 MIB, GIB = 1024**2, 1024**3
@@ -155,7 +155,7 @@ def check_disk(patient: Patient) -> Finding:
         if not path or not patient.exists(path):
             continue
         found, text = _disk(patient, path)
-        if found and (tightest is None or found.status == "fail"):
+        if found and (tightest is None or (found.status, tightest.status) == (FAIL, WARN)):
             tightest = found
         seen.append(text)
     return tightest or ok("disk", "; ".join(dict.fromkeys(text for text in seen if text)))

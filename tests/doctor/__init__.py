@@ -1,0 +1,1 @@
+"""Tests of doctor: for each check a machine on which it finds something."""
