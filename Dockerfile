@@ -103,6 +103,8 @@ ENV PATH=/opt/pytorch-cuda/bin:/opt/conda/envs/pytorch/bin:/opt/conda/bin:/usr/l
     CONDA_DEFAULT_ENV=pytorch \
     # cache and environment lie on different filesystems: without this uv warns at each install
     UV_LINK_MODE=copy \
+    # what the engine starts has the whole environment; what lacks this (a session of sshd) is given it
+    PYTORCH_CUDA_SESSION=1 \
     NVIDIA_VISIBLE_DEVICES=all \
     # video: libnvcuvid, without which the GPU's JPEG engines stay idle
     NVIDIA_DRIVER_CAPABILITIES=compute,utility,video \
@@ -201,22 +203,33 @@ COPY doctor/ /layer/opt/pytorch-cuda/lib/doctor/
 COPY doctor/ /layer/opt/pytorch-cuda/site/doctor/
 COPY pinfeed/ /layer/opt/pytorch-cuda/site/pinfeed/
 COPY selftest/ /layer/opt/pytorch-cuda/site/selftest/
-COPY scripts/image/start.py scripts/image/healthcheck.py /layer/opt/pytorch-cuda/lib/
+COPY scripts/image/start.py scripts/image/healthcheck.py scripts/image/session.sh /layer/opt/pytorch-cuda/lib/
 COPY scripts/image/bin/ /layer/opt/pytorch-cuda/bin/
 COPY scripts/image/skel/ /layer/opt/pytorch-cuda/skel/
 COPY scripts/image/jupyter/ /layer/etc/jupyter/
+COPY scripts/image/etc/ /layer/etc/
 # Git trusts the work folder whoever owns it. Git before 2.46 knows no `/workspace/*`, only exact paths and `*`.
 RUN if dpkg --compare-versions "$(git --version | cut -d' ' -f3)" ge 2.46; then trusted='/workspace/*'; else trusted='*'; fi; \
     for folder in /workspace /workspace/code "${trusted}"; do \
         git config --file /layer/etc/gitconfig --add safe.directory "${folder}"; \
     done; \
+    # one environment in every way in (entrypoint/login_environment.py): bash reads bash.bashrc for ssh commands, too
+    sed '1i if [ -r /opt/pytorch-cuda/lib/session.sh ]; then . /opt/pytorch-cuda/lib/session.sh; fi' /etc/bash.bashrc \
+        >/layer/etc/bash.bashrc; \
+    sed '1i _path_before_profile=${PATH-}' /etc/profile >/layer/etc/profile; \
+    # a folder: as a file sshd would make it grow with the uid, to terabytes; without it sshd complains at each login
+    mkdir -p /layer/var/log/lastlog; \
+    # written at start
+    mkdir -p /layer/etc/ssh/host_keys /layer/etc/sudoers.d; \
+    ln -s /run/pytorch-cuda/sshd_config /layer/etc/ssh/sshd_config; \
+    ln -s /run/pytorch-cuda/sudoers /layer/etc/sudoers.d/pytorch-cuda; \
     cp -a /opt/pytorch-cuda/python /layer/opt/pytorch-cuda/python; \
     find /layer -name __pycache__ -prune -exec rm -rf {} +; \
     find /layer -type d -exec chmod 0755 {} +; \
     find /layer -type f -exec chmod 0644 {} +; \
     chmod 0755 /layer/opt/pytorch-cuda/bin/*; \
     # a checkout made on Windows may hold CR LF, and a shebang that ends in CR is not found (field report B077)
-    find /layer -type f \( -name '*.py' -o -path '*/bin/*' \) -exec sed -i 's/\r$//' {} +; \
+    find /layer -type f \( -name '*.py' -o -path '*/bin/*' -o -path '/layer/etc/*' -o -name '*.sh' \) -exec sed -i 's/\r$//' {} +; \
     find /layer -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH}" {} +; \
     /opt/pytorch-cuda/python -I -m compileall -q --invalidation-mode timestamp -s /layer /layer/opt/pytorch-cuda/lib; \
     /opt/conda/envs/pytorch/bin/python -I -m compileall -q --invalidation-mode timestamp -s /layer /layer/opt/pytorch-cuda/site

@@ -114,9 +114,10 @@ def _enter(cwd: int) -> None:
 def _run_services(plan: Plan, settings: Settings, user: User) -> int:
     # What only services need costs a tenth of a second to import, which `docker run IMAGE true` is spared.
     from entrypoint.hooks import find_hooks, run_hooks
-    from entrypoint.services import plan_services
+    from entrypoint.services import plan_services, refuse_early
     from entrypoint.supervise import supervise
 
+    refuse_early(plan.word, settings, user)
     give_stdio(user.identity)
     run_as(user.identity, lambda: run_hooks(find_hooks(), user.environ, WORKSPACE))
     return supervise(plan_services(plan, settings, user))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
-from entrypoint import code, jupyter
+from entrypoint import code, jupyter, sshd
 from entrypoint.command import Plan
 from entrypoint.errors import StartError
 from entrypoint.identity import Identity
@@ -17,17 +17,22 @@ from entrypoint.probes import record_probes
 from entrypoint.rundir import make_folder, write_file
 from entrypoint.secrets import UnreadableError, read_as_user, reader_for
 from entrypoint.settings import Settings
+from entrypoint.sudo import set_up_sudo
 from entrypoint.supervise import Service
 from entrypoint.user import User
+
+# A service, and how it is asked whether it is up.
+Planned = tuple[Service, Mapping[str, object]]
+
+_WITH_LAB = ("auto", "jupyter", "all")
+_WITH_SSHD = ("auto", "ssh", "all")
 
 
 def refuse_missing(mode: str) -> None:
     """Stop a mode whose programs are not in this image."""
-    if mode in ("ssh", "all"):
-        raise _missing(mode, "it has no sshd set-up", "docker run -p 8888:8888 IMAGE   (JupyterLab has a terminal)")
     if mode == "code" and not code.is_there():
         raise _missing(mode, "it has no VS Code", "docker run -p 8080:8080 pytorch-cuda:v2.7-code code")
-    if mode != "code" and not os.path.exists(jupyter.LAB):
+    if mode in _WITH_LAB and not os.path.exists(jupyter.LAB):
         raise _missing(mode, f"{jupyter.LAB} is missing", "use the full image (docker run IMAGE --version)")
 
 
@@ -35,24 +40,57 @@ def _missing(mode: str, seen: str, do: str) -> StartError:
     return StartError(f"this image cannot start the mode {mode!r}", seen, do)
 
 
+def refuse_early(mode: str, settings: Settings, user: User) -> None:
+    """Before the start hooks, which may take long: stop where ssh was asked for and cannot work."""
+    if mode in ("ssh", "all"):
+        sshd.refuse(settings, user, sshd.read_keys(settings, user))
+
+
 def plan_services(plan: Plan, settings: Settings, user: User) -> list[Service]:
     """Prepare the services of the mode and write down how each is asked whether it is up."""
-    _warn_of_what_is_not_there(plan.word, settings)
+    set_up_sudo(settings["GRANT_SUDO"], user.identity, user.environ, user.rundir)
+    planned = [*_sshd(plan, settings, user), *_lab(plan, settings, user), *_editor(plan, settings, user)]
+    record_probes(user.rundir, [probe for _, probe in planned])
+    return [service for service, _ in planned]
+
+
+def _sshd(plan: Plan, settings: Settings, user: User) -> Iterator[Planned]:
+    daemon = _plan_sshd(plan.word, settings, user) if plan.word in _WITH_SSHD else None
+    if daemon:
+        yield daemon.service, daemon.probe
+
+
+def _lab(plan: Plan, settings: Settings, user: User) -> Iterator[Planned]:
+    if plan.word in _WITH_LAB:
+        lab = _plan_lab(plan.argv, settings, user)
+        yield _lab_service(lab, user), lab.probe
+
+
+def _editor(plan: Plan, settings: Settings, user: User) -> Iterator[Planned]:
     if plan.word == "code":
         editor = _plan_editor(settings, user)
-        record_probes(user.rundir, [editor.probe])
-        return [_editor_service(editor, user)]
-    lab = _plan_lab(plan.argv, settings, user)
-    services = [_lab_service(lab, user)]
-    record_probes(user.rundir, [lab.probe])
-    return services
+        yield _editor_service(editor, user), editor.probe
 
 
-def _warn_of_what_is_not_there(mode: str, settings: Settings) -> None:
-    if mode == "auto" and settings["SSH_PUBLIC_KEY"]:
-        warn("SSH_PUBLIC_KEY is set, but this image cannot start sshd: only JupyterLab is started")
-    if settings["GRANT_SUDO"]:
-        warn("GRANT_SUDO=1 is set, but this image sets up no sudo: the user stays without it")
+def _plan_sshd(mode: str, settings: Settings, user: User) -> Optional[sshd.Sshd]:
+    """Where nobody asked for ssh by name, JupyterLab starts all the same, and a line says what is missing."""
+    try:
+        keys = sshd.read_keys(settings, user)
+        if mode == "auto" and not keys and not keys.problems:
+            say(sshd.how_to_turn_on(user))
+            return None
+        sshd.refuse(settings, user, keys)
+        daemon = sshd.plan_sshd(settings, user, keys)
+    except StartError as error:
+        if mode != "auto":
+            raise
+        warn(f"sshd is not started: {error.what} ({error.seen}). {error.do}")
+        return None
+    for line in daemon.warnings:
+        warn(line)
+    for line in daemon.lines:
+        say(line)
+    return daemon
 
 
 def _plan_lab(arguments: Sequence[str], settings: Settings, user: User) -> jupyter.Lab:

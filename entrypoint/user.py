@@ -25,6 +25,8 @@ class User:
     identity: Identity
     rundir: Path
     environ: Mapping[bytes, bytes]
+    # Those of this process, not of the user's.
+    capabilities: frozenset[str] = frozenset()
 
 
 def set_up_user(plan: Plan, settings: Settings, container: Mapping[bytes, bytes]) -> User:
@@ -40,4 +42,4 @@ def set_up_user(plan: Plan, settings: Settings, container: Mapping[bytes, bytes]
     environ = user_environment(
         container, identity.name, identity.home, extra, keep_secrets=plan.kind == "exec" and not plan.ours
     )
-    return User(identity, rundir, environ)
+    return User(identity, rundir, environ, machine.caps)

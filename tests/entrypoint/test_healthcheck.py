@@ -37,9 +37,13 @@ def check(healthcheck: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     def run(*services: Any, content: Any = None, time_limit: Any = 5.0) -> Any:
         text = json.dumps({"version": 1, "services": list(services)}) if content is None else content
         (tmp_path / "services.json").write_text(text)
+        return again(time_limit)
+
+    def again(time_limit: Any = 5.0) -> Any:
         status = healthcheck.main((str(tmp_path),), time_limit)
         return status, capsys.readouterr().out
 
+    run.again = again  # type: ignore[attr-defined]
     return run
 
 
@@ -150,6 +154,41 @@ def test_an_ssh_banner_is_healthy_and_another_is_not(check: Any) -> None:
         assert check(sshd(port)) == (0, "healthy: sshd\n")
     with saying(b"220 smtp\r\n") as port:
         assert check(sshd(port))[0] == 1
+
+
+def test_sshd_is_asked_once_and_then_only_has_to_listen(check: Any, tmp_path: Path) -> None:
+    """It logs every visit. When it listens no more, it is asked again, and that shows."""
+    visits: list[Any] = []
+
+    def visit() -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = server.accept()
+            connection.sendall(b"SSH-2.0-x\r\n")
+            visits.append(connection.recv(100))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        thread = threading.Thread(target=visit, daemon=True)
+        thread.start()
+        assert check(sshd(port))[0] == 0
+        thread.join(5)
+        assert _again(check, tmp_path, port)[0] == 0
+    assert visits == [b"SSH-2.0-healthcheck\r\n"]
+    assert _again(check, tmp_path, port)[0] == 1
+
+
+def _again(check: Any, folder: Path, port: Any) -> Any:
+    """As `check` does, on a list that is older than the last answer."""
+    written = json.dumps({"version": 1, "services": [sshd(port)]})
+    (folder / "services.json").write_text(written)
+    os.utime(folder / "services.json", (1, 1))
+    return check.again()
+
+
+def test_an_answer_of_an_earlier_start_does_not_count(check: Any, tmp_path: Path) -> None:
+    (tmp_path / "sshd-answered").touch()
+    os.utime(tmp_path / "sshd-answered", (1, 1))
+    assert check(sshd(closed_port()))[0] == 1
 
 
 def test_one_service_of_two_that_is_down_is_not_healthy(check: Any) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from entrypoint import jupyter, services
+from entrypoint import jupyter, services, sshd
 from entrypoint.command import Plan
 from entrypoint.errors import StartError
 from entrypoint.identity import Identity
+from entrypoint.keys import Keys
 from entrypoint.probes import forget_probes
 from entrypoint.settings import Settings, used_by
 from entrypoint.user import User
@@ -110,9 +111,9 @@ def test_a_token_file_that_is_damaged_is_replaced(user: Any, capfd: pytest.Captu
     assert len((user.rundir / "token").read_text()) == 49
 
 
-def test_sudo_that_this_image_cannot_grant_is_said(user: User, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sudo_that_cannot_be_granted_is_said(user: User, capfd: pytest.CaptureFixture[str]) -> None:
     prepare(user, GRANT_SUDO="1")
-    assert "no sudo" in capfd.readouterr().err
+    assert "GRANT_SUDO=1 is not used" in capfd.readouterr().err
     prepare(user)
     assert "GRANT_SUDO" not in capfd.readouterr().err
 
@@ -135,17 +136,48 @@ def test_an_ordinary_home_holds_jupyters_runtime_files(user: User, capfd: pytest
     assert "warning" not in capfd.readouterr().err
 
 
-def test_a_key_without_an_sshd_is_said(user: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    prepare(user, "auto", SSH_PUBLIC_KEY="ssh-ed25519 AAAA me")
-    assert "cannot start sshd" in capfd.readouterr().err
+@pytest.fixture
+def no_sshd(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise StartError("no sshd", "seen", "do")
+
+    monkeypatch.setattr(sshd, "refuse", refuse)
 
 
-@pytest.mark.parametrize(("mode", "words"), [("ssh", "sshd"), ("all", "sshd"), ("code", "v2.7-code")])
-def test_a_mode_that_is_not_in_the_image_is_refused(mode: Any, words: Any) -> None:
-    with pytest.raises(StartError, match=f"cannot start the mode '{mode}'") as caught:
-        services.refuse_missing(mode)
-    assert words in str(caught.value)
+def test_a_key_that_cannot_be_used_is_said_and_jupyterlab_starts(
+    user: Any, no_sshd: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (service,) = prepare(user, "auto", SSH_PUBLIC_KEY="ssh-ed25519 AAAA me")
+    assert service.name == "jupyter"
+    assert "warning: sshd is not started: no sshd (seen). do" in capfd.readouterr().err
+
+
+def test_without_a_key_one_line_tells_of_ssh_and_jupyter_alone_says_nothing(
+    user: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sshd, "read_keys", lambda *_: Keys())
+    prepare(user, "auto")
+    assert len([line for line in capfd.readouterr().err.splitlines() if "sshd is off" in line]) == 1
+    prepare(user, "jupyter")
+    assert "ssh" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["ssh", "all"])
+def test_who_asks_for_ssh_gets_it_or_an_error_before_the_start_hooks(user: Any, no_sshd: None, mode: Any) -> None:
+    settings = Settings.read({}, used_by(mode))
+    with pytest.raises(StartError, match="no sshd"):
+        services.refuse_early(mode, settings, user)
+    with pytest.raises(StartError, match="no sshd"):
+        prepare(user, mode)
+    services.refuse_early("auto", Settings.read({}, used_by("auto")), user)
+
+
+def test_a_mode_that_is_not_in_the_image_is_refused() -> None:
+    with pytest.raises(StartError, match="cannot start the mode 'code'") as caught:
+        services.refuse_missing("code")
+    assert "v2.7-code" in str(caught.value)
     assert caught.value.code == 64
+    services.refuse_missing("ssh")
 
 
 def test_an_image_without_jupyterlab_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
