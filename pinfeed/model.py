@@ -6,14 +6,14 @@ import torch
 from torch import nn
 
 NAME = "small-cnn"
-WIDTHS = (24, 48, 96)
+WIDTHS = (16, 32, 64)
 
 # Of Fashion-MNIST's 60,000 training images, in grey levels.
 _MEAN, _STD = 72.94, 90.02
 
 
 def small_cnn(classes: int) -> nn.Module:
-    """28 x 28 grey images to `classes` scores; 61,042 parameters for ten classes."""
+    """28 x 28 grey images to `classes` scores; 29,178 parameters for ten classes."""
     layers: list[nn.Module] = []
     channels, side = 1, 28
     for width in WIDTHS:

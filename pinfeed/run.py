@@ -61,7 +61,7 @@ def train(
     talk: Talk,
     stop: Stop,
 ) -> None:
-    """Do what `pinfeed train` promises. `given` names the settings that the user chose himself."""
+    """Do what `pinfeed train` promises. `given` names the settings that are the user's own choice."""
     run = _prepare(config, given, command, environ, talk, stop)
     with _understood_failures(run):
         if run.config.dry_run:
@@ -109,7 +109,7 @@ def _prepare(
 
 
 def _as_saved(config: TrainConfig, given: frozenset[str], saved: Saved) -> TrainConfig:
-    """The settings of a resumed run: the checkpoint's, and the user's where he may choose."""
+    """The settings of a resumed run: the checkpoint's, and the user's where there is a choice."""
     config = with_recipe_of(config, given, saved.recipe)
     kept = {name: getattr(saved, name) for name in ("amp", "data") if name not in given}
     return dataclasses.replace(config, **kept)
@@ -204,7 +204,7 @@ def _check_finite(run: Run, loss: float) -> None:
         raise PinfeedError(
             "the training has diverged: the loss is no longer a number",
             f"loss {loss} in {_place(run)}, with --lr {run.config.lr:g} and AMP {run.hardware.amp}{kept}",
-            f"start again with a smaller --lr (say {run.config.lr / 10:.3g}) in another --out",
+            f"start again with a smaller --lr (say {min(run.config.lr / 10, TrainConfig.lr):.3g}) in another --out",
             DIVERGED,
         )
 
