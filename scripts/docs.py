@@ -18,15 +18,11 @@ from scripts import names, ui
 BEGIN = "<!-- variables: begin. Made by `python3 -m scripts.docs`; do not edit -->"
 END = "<!-- variables: end -->"
 
-_NOT_YET = " (not in this version)"
 _WITH_CODE = " (images `-code`)"
 # What a reader must know of a setting beside its help.
 NOTES = {
     "CODE_TOKEN": _WITH_CODE,
     "CODE_PORT": _WITH_CODE,
-    "SSH_PUBLIC_KEY": _NOT_YET,
-    "SSH_PORT": _NOT_YET,
-    "GRANT_SUDO": _NOT_YET,
 }
 
 
@@ -55,7 +51,6 @@ CHINESE = {
     "What it does": "作用",
     "Used by": "适用于",
     ", ": "、",
-    " (not in this version)": "（本版本尚未提供）",
     " (images `-code`)": "（仅限 `-code` 镜像）",
     "1 to 65535": "1 到 65535",
     "0 to 4294967294": "0 到 4294967294",

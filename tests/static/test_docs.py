@@ -13,7 +13,10 @@ from scripts import docs
 
 ROOT = Path(__file__).resolve().parents[2]
 README_LINES = 120
-TRANSLATED = (("README.md", "README.zh-CN.md"), ("docs/configuration.md", "docs/configuration.zh-CN.md"))
+TRANSLATED = [
+    (path.relative_to(ROOT).as_posix().replace(".zh-CN", ""), path.relative_to(ROOT).as_posix())
+    for path in (*ROOT.glob("*.zh-CN.md"), *sorted(ROOT.glob("docs/*.zh-CN.md")))
+]
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("pinfeed/*.md"))
@@ -98,6 +101,14 @@ def test_links_lead_somewhere(name: str) -> None:
         if fragment:
             found = [anchor(heading) for heading in headings(target.read_text(encoding="utf-8"))]
             assert fragment in found, f"{name}: no heading for {link}"
+
+
+def test_pages_that_the_code_names_exist() -> None:
+    ours = [path for pattern in ("*", "*/*.py", ".devcontainer/*", "scripts/*/*.py") for path in ROOT.glob(pattern)]
+    for path in ours:
+        if path.is_file() and path.suffix in ("", ".py", ".yml", ".hcl", ".json", ".toml", ".example"):
+            for page in re.findall(r"docs/[a-z][\w./-]*(?:\.md|/\d{4})", path.read_text(encoding="utf-8")):
+                assert list(ROOT.glob(f"{page}*")), f"{path.name}: {page}"
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
