@@ -1,0 +1,1 @@
+"""How we know. tests/README.md says what lies where and how to run one."""

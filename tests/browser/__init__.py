@@ -1,0 +1,1 @@
+"""JupyterLab as a person sees it, in a real Chromium."""

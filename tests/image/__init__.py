@@ -1,0 +1,1 @@
+"""The contract of the built image, one topic a file."""

@@ -1,0 +1,1 @@
+"""What can be held by reading the repository: no container is started."""

@@ -1,0 +1,1 @@
+"""What the tests of images and the browser share. No test lies here."""
