@@ -26,6 +26,7 @@ _CAPABILITIES = {
     "SETUID": 7,
     "NET_BIND_SERVICE": 10,
     "SYS_CHROOT": 18,
+    "AUDIT_WRITE": 29,
 }
 
 

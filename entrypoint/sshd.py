@@ -33,7 +33,7 @@ KEYS_FOLDER = "authorized_keys.d"
 PRIVILEGE_SEPARATION = "/run/sshd"
 
 _NEEDED = ("SETUID", "SETGID", "SYS_CHROOT", "KILL")
-_FOR_TERMINALS = ("CHOWN", "DAC_OVERRIDE", "FOWNER")
+_FOR_TERMINALS = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "AUDIT_WRITE")
 HOW = 'docker run -p 2222:22 -e SSH_PUBLIC_KEY="$(cat ~/.ssh/id_ed25519.pub)" ...'
 _UNKNOWN_OPTION = re.compile(r"line (\d+): (?:Bad configuration|Unsupported|Deprecated) option")
 
@@ -60,7 +60,7 @@ def refuse(settings: Settings, user: User, keys: Keys) -> None:
     seen = refusal(keys)
     if seen:
         raise StartError("ssh needs a public key that may log in", seen, HOW)
-    _refuse_name(user.identity)
+    _refuse_name(user)
     _refuse_port(settings["SSH_PORT"])
 
 
@@ -84,7 +84,7 @@ def plan_sshd(settings: Settings, user: User, keys: Keys) -> Sshd:
     config = user.rundir / CONFIG
     write_config(config, options(port, list(host_keys), user), render_set_env(user.environ))
     return Sshd(
-        service=Service("sshd", [SSHD, "-D", "-e", "-f", str(config)], _bytes(CLEAN_ENVIRONMENT), "/", None),
+        service=Service("sshd", [SSHD, "-D", "-e", "-f", str(config)], _environment(user), "/", None),
         probe={"name": "sshd", "probe": "banner", "port": port},
         lines=(
             f"sshd: port {port}; after docker run -p 2222:{port} log in with: ssh -p 2222 {user.identity.name}@HOST",
@@ -95,8 +95,10 @@ def plan_sshd(settings: Settings, user: User, keys: Keys) -> Sshd:
     )
 
 
-def _bytes(environ: dict[str, str]) -> dict[bytes, bytes]:
-    return {os.fsencode(name): os.fsencode(value) for name, value in environ.items()}
+def _environment(user: User) -> dict[bytes, bytes]:
+    """Root's own, and under a read-only /etc the library that knows the user; never the user's own LD_PRELOAD."""
+    names = {name: value.partition(":")[0] for name, value in user.names.items()}
+    return {os.fsencode(name): os.fsencode(value) for name, value in {**CLEAN_ENVIRONMENT, **names}.items()}
 
 
 def _refuse_profile(identity: Identity) -> None:
@@ -129,17 +131,17 @@ def _terminal_warning(user: User) -> tuple[str, ...]:
     return (f"ssh gives no terminal without {', '.join(missing)}: docker run --cap-add {' --cap-add '.join(missing)}",)
 
 
-def _refuse_name(identity: Identity) -> None:
-    """sshd looks the user up by name; where no file could be changed the name may mean another uid."""
+def _refuse_name(user: User) -> None:
+    """sshd looks the user up by name: it must not find somebody else, or nobody."""
     try:
-        uid = pwd.getpwnam(identity.name).pw_uid
+        uid = user.identity.uid if user.names else pwd.getpwnam(user.identity.name).pw_uid
     except KeyError:
         uid = -1
-    if uid != identity.uid:
+    if uid != user.identity.uid:
         raise StartError(
-            f"ssh cannot log in as uid {identity.uid}",
-            f"the name {identity.name!r} cannot be given to it: /etc/passwd is read-only, and it is below 500",
-            "leave --read-only out, or run with other ids: -e PUID=1000 -e PGID=1000",
+            f"ssh cannot log in as uid {user.identity.uid}",
+            f"the name {user.identity.name!r} belongs to uid {uid}: /etc/passwd is a mount, or read-only",
+            "leave the mount of /etc/passwd out, or start with that uid: -e PUID=...",
         )
 
 

@@ -28,9 +28,8 @@ def set_up_sudo(granted: bool, identity: Identity, environ: Mapping[bytes, bytes
 
 
 def render_sudoers(uid: int, rundir: Path) -> str:
-    """By uid: a system account may have the same number. HOME is root's, or its files would fill the user's."""
+    """By uid: a system account may have the same number. HOME is root's, or root's files would fill the user's."""
     who = f"#{uid}"
-    return (
-        f'Defaults:{who} env_keep += "*", !secure_path, always_set_home, env_file={rundir / SUDO_FILE}\n'
-        f"{who} ALL=(ALL:ALL) NOPASSWD: ALL\n"
-    )
+    # `env_keep += "*"` would do but for LOGNAME, which would stay the user's.
+    keep = f"!env_reset, !env_delete, !env_check, env_file={rundir / SUDO_FILE}"
+    return f"Defaults:{who} {keep}, !secure_path, always_set_home\n{who} ALL=(ALL:ALL) NOPASSWD: ALL\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from entrypoint.command import Plan
@@ -27,6 +27,8 @@ class User:
     environ: Mapping[bytes, bytes]
     # Those of this process, not of the user's.
     capabilities: frozenset[str] = frozenset()
+    # What gives the user's uid its name where /etc/passwd does not; part of `environ`, too.
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def set_up_user(plan: Plan, settings: Settings, container: Mapping[bytes, bytes]) -> User:
@@ -42,4 +44,4 @@ def set_up_user(plan: Plan, settings: Settings, container: Mapping[bytes, bytes]
     environ = user_environment(
         container, identity.name, identity.home, extra, keep_secrets=plan.kind == "exec" and not plan.ours
     )
-    return User(identity, rundir, environ, machine.caps)
+    return User(identity, rundir, environ, machine.caps, extra)
