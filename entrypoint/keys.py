@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional
@@ -19,6 +20,7 @@ FILE = "/etc/pytorch-cuda/authorized_keys"
 FOLDER = "/etc/pytorch-cuda/ssh_keys.d"
 _IN_HOME = ".ssh/authorized_keys"
 
+_LINE_END = re.compile("\r\n|\r|\n")
 _FEWEST_RSA_BITS = 1024  # sshd's own limit (RequiredRSASize)
 _ED25519 = 32
 _CURVES = {"nistp256": 65, "nistp384": 97, "nistp521": 133}
@@ -148,7 +150,7 @@ def _parse_one(source: Source) -> tuple[list[str], list[str]]:
     bad: list[str] = []
     text = source.data.decode("utf-8", "surrogateescape").lstrip("\ufeff")
     # Not splitlines(): that takes characters for line ends which may stand in a comment.
-    for number, raw in enumerate(text.replace("\r", "\n\r").split("\n"), 1):
+    for number, raw in enumerate(_LINE_END.split(text), 1):
         line = raw.strip()
         if not line or line.startswith("#"):
             continue
