@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from selftest.results import FAILED, Result
+from selftest.topic import PACKAGE
 
 # A topic that takes longer hangs: the slowest needs a minute and a half on two cores.
 SECONDS = 420.0
@@ -26,11 +27,11 @@ def run_topics(topics: Sequence[str], seconds: float = SECONDS) -> Iterator[Resu
         yield from run_topic(topic, seconds)
 
 
-def run_topic(topic: str, seconds: float = SECONDS) -> list[Result]:
+def run_topic(topic: str, seconds: float = SECONDS, package: str = PACKAGE) -> list[Result]:
     """The results of one topic; a crash or a hang is the failure of the check that was running."""
     with tempfile.TemporaryDirectory(prefix="selftest-") as folder:
         path, log = Path(folder, "results"), Path(folder, "log")
-        end = _run([sys.executable, "-m", "selftest.topic", topic, str(path)], log, seconds)
+        end = _run([sys.executable, "-m", "selftest.topic", topic, str(path), package], log, seconds)
         results, running = _read(path)
         if end:
             said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-8:]

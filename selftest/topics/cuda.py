@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from selftest.checks import GPU, TWO_GPUS, check, require
+from selftest.ranks import run_ranks
 
 
 @check("matrix products on the GPU equal the CPU's", needs=GPU)
@@ -98,16 +99,12 @@ def graph_replays() -> None:
 def nccl_loads() -> str:
     import torch
 
-    from selftest.topics.distributed import run_ranks
-
     run_ranks("nccl", 1)
     return ".".join(str(part) for part in torch.cuda.nccl.version())
 
 
 @check("NCCL adds over two GPUs", needs=TWO_GPUS)
 def nccl_adds() -> None:
-    from selftest.topics.distributed import run_ranks
-
     run_ranks("nccl", 2)
 
 

@@ -1,0 +1,1 @@
+"""Topics that fail in every way."""
