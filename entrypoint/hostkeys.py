@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import errno
+import hashlib
 import os
 import subprocess
 from contextlib import suppress
@@ -23,18 +25,19 @@ CLEAN_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 
 def prepare_host_keys(rundir: Path, folder: str = FOLDER) -> dict[str, str]:
-    """Path of each host key -> its fingerprint.
+    """Path of each host key -> its fingerprint; beside it lies the public one, for whoever asks the container.
 
     sshd reads copies in the run directory: a volume may show its files with any owner and mode.
     """
-    ours = make_folder(rundir / "host_keys", 0o700)
+    ours = make_folder(rundir / "host_keys")
     kept = {kind: _read_kept(f"{folder}/{_name(kind)}") for kind in TYPES}
     made = _make([kind for kind, key in kept.items() if key is None], ours)
-    _keep(folder, made)
     for kind, key in kept.items():
         if key is not None:
             write_file(ours / _name(kind), key, 0o600)
-    return {str(ours / _name(kind)): _fingerprint(ours / _name(kind), f"{folder}/{_name(kind)}") for kind in TYPES}
+    fingerprints = {str(ours / _name(kind)): _publish(ours, kind, folder) for kind in TYPES}
+    _keep(folder, made)
+    return fingerprints
 
 
 def _name(kind: str) -> str:
@@ -69,9 +72,6 @@ def _make(kinds: list[str], ours: Path) -> dict[str, bytes]:
         running.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=CLEAN_ENVIRONMENT))
     if any([child.wait() for child in running]):
         raise StartError("no host key could be made", f"{KEYGEN} failed", "its own words stand above")
-    for kind in kinds:
-        # ssh-keygen would believe it, and not the key beside it, at the next start.
-        (ours / f"{_name(kind)}.pub").unlink()
     return {kind: (ours / _name(kind)).read_bytes() for kind in kinds}
 
 
@@ -102,11 +102,13 @@ def _store(folder: int, name: str, key: bytes) -> None:
         raise
 
 
-def _fingerprint(path: Path, kept: str) -> str:
-    """As `ssh-keygen -l` writes it, and as a client shows it at the first login."""
-    command = [KEYGEN, "-l", "-f", str(path)]
+def _publish(ours: Path, kind: str, folder: str) -> str:
+    """Write the public key down; returns its fingerprint as a client shows it at the first login."""
+    command = [KEYGEN, "-y", "-f", str(ours / _name(kind))]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=CLEAN_ENVIRONMENT, check=False)
-    field = done.stdout.decode("utf-8", "replace").split()
-    if done.returncode or len(field) < 3:
-        raise _unusable(kept, "ssh-keygen does not take it for a key")
-    return f"{field[-1].strip('()')} {field[1]}"
+    field = done.stdout.split()
+    if done.returncode or len(field) < 2:
+        raise _unusable(f"{folder}/{_name(kind)}", "ssh-keygen does not take it for a key without a passphrase")
+    write_file(ours / f"{_name(kind)}.pub", b" ".join(field[:2]) + b"\n", 0o644)
+    digest = base64.b64encode(hashlib.sha256(base64.b64decode(field[1])).digest()).decode().rstrip("=")
+    return f"{kind.upper()} SHA256:{digest}"

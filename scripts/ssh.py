@@ -18,7 +18,7 @@ from scripts.container import Container
 from scripts.engine import Engine
 
 USER = "user"
-HOST_KEYS = "/etc/ssh/host_keys"
+HOST_KEYS = f"{container.RUN_DIRECTORY}/host_keys"
 AUTHORIZED = f"{container.RUN_DIRECTORY}/authorized_keys.d/{USER}"
 EVERYWHERE = ("0.0.0.0", "[::]", "::")
 

@@ -15,9 +15,9 @@ from entrypoint.folders import open_folder
 # Stands in for ssh-keygen: makes a new "key" at each call, and knows its own again.
 KEYGEN = r"""#!/bin/sh
 for last; do :; done
-if [ "$1" = -l ]; then
+if [ "$1" = -y ]; then
     grep -q '^key ' "$last" || exit 1
-    echo "256 SHA256:$(cut -d' ' -f3 "$last") comment ($(cut -d' ' -f2 "$last"))"
+    echo "ssh-$(cut -d' ' -f2 "$last") $(cut -d' ' -f3 "$last" | base64)"
 else
     echo "key $3 $(cut -d- -f1 /proc/sys/kernel/random/uuid)" >"$last"; echo public >"$last.pub"
 fi
@@ -48,7 +48,7 @@ def prepare(rundir: Path, volume: Path) -> Any:
 
 def test_keys_are_made_once_and_kept(rundir: Path, volume: Path) -> None:
     first = prepare(rundir, volume)
-    assert [line.split()[0] for line in first] == ["ed25519", "rsa"]
+    assert [line.split()[0] for line in first] == ["ED25519", "RSA"]
     assert prepare(rundir, volume) == first
     assert sorted(path.name for path in volume.iterdir()) == ["ssh_host_ed25519_key", "ssh_host_rsa_key"]
     assert {path.stat().st_mode & 0o777 for path in volume.iterdir()} == {0o600}
@@ -59,8 +59,10 @@ def test_sshd_reads_roots_own_copies_that_nobody_else_can(rundir: Path, volume: 
     (volume / "ssh_host_rsa_key").chmod(0o644)
     prepare(rundir, volume)
     copies = rundir / "host_keys"
-    assert copies.stat().st_mode & 0o777 == 0o700
-    assert {path.stat().st_mode & 0o777 for path in copies.iterdir()} == {0o600}
+    modes = {path.name: path.stat().st_mode & 0o777 for path in copies.iterdir()}
+    names = ("ssh_host_ed25519_key", "ssh_host_rsa_key")
+    assert modes == {**dict.fromkeys(names, 0o600), **{f"{name}.pub": 0o644 for name in names}}
+    assert (copies / "ssh_host_rsa_key.pub").read_text().startswith("ssh-rsa ")
     assert (copies / "ssh_host_rsa_key").read_text() == (volume / "ssh_host_rsa_key").read_text()
 
 
