@@ -1,0 +1,1 @@
+"""The variant with VS Code in the browser."""
