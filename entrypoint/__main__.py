@@ -17,6 +17,7 @@ from entrypoint.privileges import become, give_stdio, run_as
 from entrypoint.probes import forget_probes
 from entrypoint.program import NOT_FOUND, become_program
 from entrypoint.settings import Settings
+from entrypoint.tuning import problems, raise_open_files
 from entrypoint.user import User, set_up_user
 
 STOPPED_BY_CTRL_C = 130
@@ -47,6 +48,7 @@ def _start(arguments: Sequence[str]) -> int:
     settings = Settings.read(container, plan.settings)
     _refuse_what_cannot_start(plan, settings)
     user = set_up_user(plan, settings, container)
+    raise_open_files()
     if plan.kind == "exec":
         _run_program(plan, user, cwd)
     return _run_services(plan, settings, user)
@@ -120,6 +122,8 @@ def _run_services(plan: Plan, settings: Settings, user: User) -> int:
     refuse_early(plan.word, settings, user)
     give_stdio(user.identity)
     run_as(user.identity, lambda: run_hooks(find_hooks(), user.environ, WORKSPACE))
+    for line in run_as(user.identity, lambda: problems(user.environ)):
+        say(line)
     return supervise(plan_services(plan, settings, user))
 
 

@@ -16,6 +16,7 @@ from entrypoint.names import set_up_names
 from entrypoint.ownership import prepare_workspace
 from entrypoint.rundir import make_rundir
 from entrypoint.settings import Settings
+from entrypoint.tuning import thread_pools
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,9 @@ def set_up_user(plan: Plan, settings: Settings, container: Mapping[bytes, bytes]
     rundir = make_rundir(identity)
     prepare_workspace(identity, machine)
     identity = replace(identity, home=prepare_home(identity, rundir))
-    extra = set_up_names(identity, rundir, container)
+    names = set_up_names(identity, rundir, container)
+    extra = {**thread_pools(container), **names}
     environ = user_environment(
         container, identity.name, identity.home, extra, keep_secrets=plan.kind == "exec" and not plan.ours
     )
-    return User(identity, rundir, environ, machine.caps, extra)
+    return User(identity, rundir, environ, machine.caps, names)

@@ -185,7 +185,8 @@ def test_a_folder_that_is_gone_does_not_stop_the_command(
 
 def test_the_start_needs_nothing_but_an_isolated_standard_library(tmp_path: Path) -> None:
     shutil.copy(REPOSITORY / "scripts" / "image" / "start.py", tmp_path)
-    (tmp_path / "entrypoint").symlink_to(REPOSITORY / "entrypoint")
+    for package in ("entrypoint", "doctor"):
+        (tmp_path / package).symlink_to(REPOSITORY / package)
     command = [sys.executable, "-I", "-S", str(tmp_path / "start.py"), "--help"]
     found = subprocess.run(command, env={}, cwd="/", capture_output=True, text=True, check=True)
     assert found.stdout.startswith("usage: docker run")
