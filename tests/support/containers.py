@@ -15,6 +15,8 @@ from typing import Any, Optional
 from tests.support.wait import BUDGETS, until
 
 LABEL = "pytorch-cuda-tests"
+# Its value: two runs on one machine take away their own alone.
+RUN = str(os.getpid())
 # What a log may not hold unless the test expects it: our own warnings, Jupyter's, and anybody's traceback.
 TROUBLE = re.compile(r"pytorch-cuda: warning|^\[[WE] \d|Traceback \(most recent|\b(WARNING|ERROR|CRITICAL)\b")
 
@@ -182,8 +184,7 @@ class Tracked:
         odd = [
             line
             for line in log.splitlines()
-            if TROUBLE.search(line)
-            and not any(re.search(pattern, line) for pattern in self.expect)
+            if TROUBLE.search(line) and not any(re.search(pattern, line) for pattern in self.expect)
         ]
         assert not odd, f"{self.name} complained:\n" + "\n".join(odd) + f"\n\nits whole log:\n{log}"
 
@@ -203,7 +204,7 @@ class Containers:
     def command(self, image: str, *command: str, options: Sequence[str] = ()) -> list[str]:
         """The `docker run` command line of a container that close() finds again."""
         name = f"{LABEL}-{uuid.uuid4().hex[:12]}"
-        return ["docker", "run", "--name", name, "--label", LABEL, *options, image, *command]
+        return ["docker", "run", "--name", name, "--label", f"{LABEL}={RUN}", *options, image, *command]
 
     def run(
         self,
@@ -250,7 +251,7 @@ class Containers:
     def volume(self) -> str:
         """A new named volume."""
         name = f"{LABEL}-{uuid.uuid4().hex[:12]}"
-        self.client.volumes.create(name, labels={LABEL: ""})
+        self.client.volumes.create(name, labels={LABEL: RUN})
         self.volumes.append(name)
         return name
 
@@ -275,9 +276,16 @@ class Containers:
 def remove_left_overs(client: Any) -> None:
     """Take away what an earlier run, ended by force, left behind."""
     for container in client.containers.list(all=True, filters={"label": LABEL}):
-        container.remove(force=True, v=True)
+        if not _is_running(container.labels[LABEL]):
+            container.remove(force=True, v=True)
     for volume in client.volumes.list(filters={"label": LABEL}):
-        volume.remove(force=True)
+        if not _is_running(volume.attrs["Labels"][LABEL]):
+            volume.remove(force=True)
+
+
+def _is_running(run: str) -> bool:
+    """Whether another run of the tests goes on; this process may have the number of one that is gone."""
+    return run.isdigit() and run != RUN and os.path.exists(f"/proc/{run}")
 
 
 def plain_environ() -> dict[str, str]:
