@@ -41,6 +41,10 @@ up: ## start the service of docker-compose.yml, with the GPU if there is one (se
 down: ## stop and remove what `make up` started; the volumes and ./code stay
 	@$(PYTHON) -m scripts.down
 
+.PHONY: doctor
+doctor: ## say what is wrong on this machine and in the container, and what mends it
+	@$(PYTHON) -m scripts.host_doctor
+
 .PHONY: train
 train: ## train on Fashion-MNIST; results in ./code/runs/<name> (RUN=name TRAIN_ARGS="--epochs 3")
 	@$(PYTHON) -m scripts.train
