@@ -16,7 +16,7 @@ import pytest
 from scripts import compose, keys, names, ssh
 from scripts import container as containers_of_make
 from scripts.engine import ensure_engine
-from tests.support.containers import Containers, Done, Tracked, call, plain_environ
+from tests.support.containers import Containers, Done, Tracked, call
 from tests.support.folders import Folders
 from tests.support.lab import Lab
 from tests.support.wait import until
@@ -24,6 +24,16 @@ from tests.support.wait import until
 pytestmark = pytest.mark.slow
 # The image's own check, asked more often: in use it is asked every 30 s.
 OFTEN = "services:\n  lab:\n    healthcheck:\n      interval: 1s\n      start_period: 60s\n"
+# As docs/compose.md has it.
+WITH_SECRET = """
+    environment:
+      - JUPYTER_TOKEN_FILE=/run/secrets/jupyter_token
+    secrets:
+      - jupyter_token
+secrets:
+  jupyter_token:
+    file: ./token.txt
+"""
 
 
 class Project:
@@ -37,7 +47,7 @@ class Project:
         self._tracked: Optional[Tracked] = None
         (self.folder / "often.yml").write_text(OFTEN)
         self._environ = {
-            **plain_environ(),
+            **without_settings(),
             "IMAGE": image,
             "NAME": self.name,
             "PORT": str(self.ports[0]),
@@ -66,10 +76,17 @@ class Project:
         def healthy() -> bool:
             state = tracked.state
             assert state["Running"], tracked.log()
-            return bool(state["Health"]["Status"] == "healthy")
+            # A check before the start is through finds no service expected, which is healthy too.
+            return state["Health"]["Status"] == "healthy" and "no service" not in state["Health"]["Log"][-1]["Output"]
 
         until("docker compose", healthy, lambda: f"{tracked.state}\n{tracked.log()}", pause=0.5)
         return tracked
+
+
+def without_settings() -> dict[str, str]:
+    """The environment without what would change compose's files or our settings."""
+    ours = {*containers_of_make.VALUES, *containers_of_make.FILES, "PUID", "PGID", "BIND", "SHM_SIZE"}
+    return {name: value for name, value in os.environ.items() if name not in ours and not name.startswith("COMPOSE_")}
 
 
 def free_port() -> int:
@@ -141,6 +158,20 @@ def test_down_and_up_keep_home_host_keys_and_notebooks(project: Project, key: Pa
     assert Lab.of(after, "given-by-env-file").lets_in()
 
 
+def test_a_token_from_a_secrets_file_is_shown_nowhere(project: Project) -> None:
+    (project.folder / ".env").unlink()
+    secret = "from-a-file-of-composes"
+    (project.folder / "token.txt").write_text(f"{secret}\n")
+    (project.folder / "token.txt").chmod(0o600)
+    (project.folder / "often.yml").write_text(OFTEN + WITH_SECRET)
+    try:
+        tracked = project.up()
+    finally:
+        (project.folder / "often.yml").write_text(OFTEN)
+    assert Lab.of(tracked, secret).lets_in()
+    assert secret not in str(tracked.inspect()) + tracked.log()
+
+
 def test_ports_are_on_the_loopback_and_dev_shm_is_large(project: Project, key: Path) -> None:
     project.env_file(f"MODE=all\nSSH_PUBLIC_KEY={public(key)}\n")
     tracked = project.up()
@@ -183,7 +214,7 @@ def test_make_up_and_make_down_say_what_they_chose_and_keep(
     name, ports = f"pytorch-cuda-tests-{uuid.uuid4().hex[:8]}", (free_port(), free_port())
     (checkout / ".env").write_bytes(b"JUPYTER_TOKEN=from-env-file\r\n")
     environ = {
-        **plain_environ(),
+        **without_settings(),
         **{"NAME": name, "COMPOSE_PROJECT_NAME": name, "IMAGE": image, "PYTHON": sys.executable},
         **{"PORT": str(ports[0]), "SSH_PORT": str(ports[1]), "SSH_PUBLIC_KEY": public(key)},
     }
