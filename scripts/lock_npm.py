@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from pathlib import Path
+from typing import Any
 
 from scripts import names, node, ui
 
@@ -16,18 +19,18 @@ KEPT = {
 
 def lock_npm(before: str) -> None:
     """Write every package-lock.json again; packages that were published after `before` do not exist."""
-    for folder in sorted(path.parent for path in (names.ROOT / "requirements").glob("*/package.json")):
-        lock = folder / "package-lock.json"
-        lock.unlink(missing_ok=True)
-        node.npm(folder, "install", "--package-lock-only", "--omit-lockfile-registry-resolved", f"--before={before}")
-        ui.say(f"{lock.relative_to(names.ROOT)}: {_tidy(lock)} packages")
+    for source in sorted((names.ROOT / "requirements").glob("*/package.json")):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(source, folder)
+            resolve = ("install", "--package-lock-only", "--omit-lockfile-registry-resolved", f"--before={before}")
+            node.npm(Path(folder), *resolve)
+            resolved = json.loads(Path(folder, "package-lock.json").read_text(encoding="utf-8"))
+        packages = {path: _tidy(path, package) for path, package in resolved["packages"].items()}
+        text = json.dumps({**resolved, "packages": packages}, indent=2) + "\n"
+        source.with_name("package-lock.json").write_text(text, encoding="utf-8")
+        ui.say(f"{source.parent.name}/package-lock.json: {len(packages) - 1} packages")
 
 
-def _tidy(lock: Path) -> int:
-    seen = json.loads(lock.read_text(encoding="utf-8"))
-    packages = seen["packages"]
-    for path in packages:
-        if path:  # the first, without a path, is the package.json itself
-            packages[path] = {key: value for key, value in packages[path].items() if key in KEPT}
-    lock.write_text(json.dumps(seen, indent=2) + "\n", encoding="utf-8")
-    return len(packages) - 1
+def _tidy(path: str, package: dict[str, Any]) -> dict[str, Any]:
+    """The entry without a path is the package.json itself."""
+    return {key: value for key, value in package.items() if key in KEPT} if path else package
