@@ -67,7 +67,8 @@ def client() -> Iterator[Any]:
     client.close()
 
 
-def _image(request: pytest.FixtureRequest, option: str) -> str:
+def image_of(request: pytest.FixtureRequest, option: str) -> str:
+    """The name of an image that exists; a missing one fails the test."""
     import docker.errors
 
     name = str(request.config.getoption(option))
@@ -82,25 +83,25 @@ def _image(request: pytest.FixtureRequest, option: str) -> str:
 @pytest.fixture(scope="session")
 def image(request: pytest.FixtureRequest) -> str:
     """The image under test."""
-    return _image(request, "--image")
+    return image_of(request, "--image")
 
 
 @pytest.fixture(scope="session")
 def thin(request: pytest.FixtureRequest) -> str:
     """A thin image: on the embedded base and, in a second run of the test, on the oldest glibc."""
-    return _image(request, request.param)
+    return image_of(request, request.param)
 
 
 @pytest.fixture(scope="session")
 def glibc_image(request: pytest.FixtureRequest) -> str:
     """The image that holds the report of glibc_check.py."""
-    return _image(request, "--glibc-image")
+    return image_of(request, "--glibc-image")
 
 
 @pytest.fixture(scope="session")
 def browser_image(request: pytest.FixtureRequest) -> str:
     """The image with Chromium."""
-    return _image(request, "--browser-image")
+    return image_of(request, "--browser-image")
 
 
 @pytest.fixture
@@ -130,6 +131,6 @@ def folders(request: pytest.FixtureRequest) -> Iterator[Folders]:
     """Folders of the host, for mounting."""
     from tests.support.folders import Folders
 
-    folders = Folders(_image(request, "--thin"))
+    folders = Folders(image_of(request, "--thin"))
     yield folders
     folders.close()
