@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pinfeed.cli import main as pinfeed
 from scripts import docs
+from scripts.test import SLOW_SUITES, SUITES
 
 ROOT = Path(__file__).resolve().parents[2]
 README_LINES = 120
@@ -24,7 +24,9 @@ DOCUMENTS = sorted(
 
 # Which file runs a command of the READMEs. A block that no file runs says why, in a comment above it.
 RUN_BY = {
+    "make run": "tests/image/test_make.py",
     "make test": ".ci/run",
+    "make train": "tests/image/test_make.py",
 }
 NOT_RUN = re.compile(r"<!-- not run here: \S.* -->\s*$")
 
@@ -103,6 +105,14 @@ def test_links_lead_somewhere(name: str) -> None:
             assert fragment in found, f"{name}: no heading for {link}"
 
 
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_files_that_a_document_names_exist(name: str) -> None:
+    rooms = "docs|tests|scripts|entrypoint|pinfeed|requirements|doctor|selftest"
+    for span in re.findall(r"`([^`\n]+)`", prose(read(name))):
+        if re.fullmatch(rf"(?:{rooms})/[\w./*-]+", span):
+            assert list(ROOT.glob(span.rstrip("/"))), f"{name}: {span}"
+
+
 def test_pages_that_the_code_names_exist() -> None:
     ours = [path for pattern in ("*", "*/*.py", ".devcontainer/*", "scripts/*/*.py") for path in ROOT.glob(pattern)]
     for path in ours:
@@ -166,12 +176,10 @@ def test_variables_that_the_host_programs_read_are_documented(page: docs.Page) -
     assert not {name for name in asked if f"`{name}`" not in text}
 
 
-@pytest.mark.parametrize("word", ["bench", "probe", "pack"])
-def test_what_the_documents_call_missing_is_missing(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """When a command comes, this fails: then the documents must follow."""
-    assert all(f"`{word}`" in read(name) for name in ("docs/configuration.md", "docs/configuration.zh-CN.md"))
-    assert pinfeed([word]) == 64
-    assert word in capsys.readouterr().err
+def test_every_suite_is_in_the_page_about_testing() -> None:
+    text = read("docs/testing.md")
+    missing = [suite for suite in (*SUITES, *SLOW_SUITES) if f"| {suite.name}" not in text or suite.path not in text]
+    assert not missing
 
 
 @pytest.mark.parametrize(("english", "chinese"), TRANSLATED)
