@@ -97,8 +97,12 @@ def remember(engine: Engine, door: Door) -> Path:
         do = "make logs shows what the start said; make shell needs no SSH"
         raise ui.UserError("the server's host keys cannot be read", shown.last_words, do)
     path = names.LOGS / "ssh" / f"known_hosts-{door.name}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines), encoding="utf-8")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        do = f"sudo chown -R $(id -u) {names.LOGS}   (an earlier command ran as root)"
+        raise ui.UserError("the server's host keys cannot be noted", str(error), do) from None
     return path
 
 

@@ -224,6 +224,13 @@ def test_logging_in_trusts_the_keys_that_the_engine_shows(
     assert known.read_text() == "pytorch-cuda ssh-ed25519 HOSTKEY\npytorch-cuda ssh-rsa HOSTRSA\n"
 
 
+def test_a_build_folder_of_roots_is_told(with_sshd: FakeMachine, tmp_path: Path) -> None:
+    (tmp_path / "build").write_text("no folder: nothing can be written below it")
+    with pytest.raises(ui.UserError) as error:
+        ssh.remember(ENGINE, ssh.Door("pytorch-cuda", "127.0.0.1", 2222))
+    assert "chown" in error.value.do
+
+
 def test_under_host_networking_the_port_is_the_one_inside(with_sshd: FakeMachine) -> None:
     with_sshd.when(f"{DOCKER} port", Result(1, err="no public port"))
     with_sshd.when(f"{DOCKER} container inspect --format", "host\n")
