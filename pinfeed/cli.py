@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn, Optional
 
-from pinfeed import __version__
-from pinfeed.config import AMP_MODES, DEVICES, TrainConfig, pin_memory_from
+from pinfeed import __version__, tools
+from pinfeed.config import AMP_MODES, AUGMENTS, DEVICES, FEEDS, MODELS, TrainConfig, pin_memory_from
 from pinfeed.errors import PinfeedError, Stopped
 from pinfeed.stop import Stop
 
@@ -21,6 +21,8 @@ examples:
   pinfeed train                                        the bundled Fashion-MNIST, about a minute on two cores
   pinfeed train --epochs 10 --batch-size 256 --out runs/long
   pinfeed train --data ~/fashion-mnist --out runs/mine   the four IDX files, plain or .gz, in a folder
+  pinfeed train --data packed/flowers --model resnet50 --compile --batch-size 256
+  torchrun --standalone --nproc-per-node 4 -m pinfeed train --data packed/flowers --model resnet50
   pinfeed train --resume runs/long                     go on with a run that was stopped
   pinfeed train --dry-run                              check everything, do a few steps, write nothing
 
@@ -60,6 +62,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 def _run(arguments: list[str]) -> None:
     _Parser.seen = arguments
     options = _parser().parse_args(arguments)
+    tool = tools.runner(options)
+    if tool:
+        with Stop() as stop:
+            tool(stop)
+        return
     given = frozenset(name for name, value in vars(options).items() if value is not None)
     config = _config(options)
     # From here on, so that a signal is answered in the same way while torch is still loading.
@@ -103,8 +110,8 @@ def _parser() -> _Parser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     train = commands.add_parser(
         "train",
-        help="train a small network on Fashion-MNIST",
-        description="Train a small network on Fashion-MNIST: on the GPU where there is one, else on the CPU.",
+        help="train a network on Fashion-MNIST, packed data, an image folder, or made-up images",
+        description="Train a network: on the GPU where there is one, on all that torchrun gives, else on the CPU.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -112,6 +119,7 @@ def _parser() -> _Parser:
     _add_learning(train.add_argument_group("what is learned"))
     _add_machine(train.add_argument_group("on what"))
     _add_run(train.add_argument_group("the run"))
+    tools.add_parsers(commands)
     return parser
 
 
@@ -123,10 +131,24 @@ def _add_learning(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--data",
         metavar="NAME|PATH",
-        help="fashion-mnist (default; in $PINFEED_DATA, else the image's), or a folder with its files",
+        help="fashion-mnist (default; in $PINFEED_DATA, else the image's), synthetic, or a folder: packed by"
+        " `pinfeed pack`, of images by class, or with Fashion-MNIST's files",
     )
+    group.add_argument("--model", choices=MODELS, help="auto (default): small-cnn, from 64 pixels on resnet18")
+    group.add_argument(
+        "--augment",
+        choices=AUGMENTS,
+        help="none, flip, zoom (boxes of 64 to 100 %% of the image), crop (of 8 to 100 %%); auto (default): flip,"
+        " from 64 pixels on crop",
+    )
+    group.add_argument("--image-size", type=int, metavar="N", help="side of the images that the network sees")
     group.add_argument("--epochs", type=int, metavar="N", help=f"times through the data (default {default.epochs})")
-    group.add_argument("--batch-size", type=int, metavar="N", help=f"images in a step (default {default.batch_size})")
+    group.add_argument(
+        "--batch-size",
+        type=int,
+        metavar="N",
+        help=f"images in a step, of all GPUs together (default {default.batch_size})",
+    )
     group.add_argument(
         "--lr",
         type=float,
@@ -159,6 +181,21 @@ def _add_machine(group: argparse._ArgumentGroup) -> None:
         help="mixed precision on the GPU: auto (default) is bf16, fp16 before Ampere",
     )
     group.add_argument(
+        "--channels-last",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="lay out images channels last, which is faster on a GPU with AMP (default on)",
+    )
+    group.add_argument(
+        "--compile", action="store_true", default=None, help="torch.compile the step: slow to start, then faster"
+    )
+    group.add_argument(
+        "--feed",
+        choices=FEEDS,
+        help="how data reach the device: ring (packed data), prefetch or loader (a DataLoader); auto (default):"
+        " ring, for image folders prefetch. The result is the same",
+    )
+    group.add_argument(
         "--no-pin-memory",
         dest="pin_memory",
         action="store_false",
@@ -168,7 +205,8 @@ def _add_machine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--workers",
         metavar="auto|N",
-        help="processor threads to use; auto (default): as many as affinity and CPU quota allow",
+        help="processor threads, and for a DataLoader processes; auto (default): as many as affinity, CPU quota"
+        " and, for processes, /dev/shm and memory allow",
     )
 
 
@@ -178,6 +216,9 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "--resume",
         metavar="PATH",
         help="go on from this checkpoint.pt, or from the one in this folder of a run",
+    )
+    group.add_argument(
+        "--save-every", type=int, metavar="N", help="save every N steps too (default: at the end of each epoch)"
     )
     group.add_argument(
         "--dry-run", action="store_true", default=None, help="check everything, do a few steps, write nothing"

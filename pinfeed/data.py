@@ -73,6 +73,22 @@ class Splits:
 
 def load(data: str, environ: Mapping[str, str], *, seed: int, limit: int | None, checksum: bool) -> Splits:
     """Find, read, check and split the data set that `--data` names."""
+    folder, train, test, digests = _read_all(data, environ, checksum)
+    train, validation = _split(train, seed)
+    if limit is not None:
+        held_out = math.ceil(limit / 10)
+        train, validation, test = train.first(limit), validation.first(held_out), test.first(held_out)
+    fingerprint = hashlib.sha256("".join(sorted(digests.values())).encode()).hexdigest()
+    return Splits(train, validation, test, folder, fingerprint)
+
+
+def whole(data: str, environ: Mapping[str, str], *, checksum: bool) -> tuple[Path, dict[str, Part]]:
+    """The folder that `--data` names, and its parts as their files have them: train and test, not split."""
+    folder, train, test, _ = _read_all(data, environ, checksum)
+    return folder, {"train": train, "test": test}
+
+
+def _read_all(data: str, environ: Mapping[str, str], checksum: bool) -> tuple[Path, Part, Part, dict[str, str]]:
     folder = find(data, environ)
     contents = {name: _read(folder, name) for name in SHA256}
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
@@ -80,12 +96,7 @@ def load(data: str, environ: Mapping[str, str], *, seed: int, limit: int | None,
     test = _part(folder, "t10k", contents)
     if checksum:
         _check_digests(folder, digests)
-    train, validation = _split(train, seed)
-    if limit is not None:
-        held_out = math.ceil(limit / 10)
-        train, validation, test = train.first(limit), validation.first(held_out), test.first(held_out)
-    fingerprint = hashlib.sha256("".join(sorted(digests.values())).encode()).hexdigest()
-    return Splits(train, validation, test, folder, fingerprint)
+    return folder, train, test, digests
 
 
 def find(data: str, environ: Mapping[str, str]) -> Path:

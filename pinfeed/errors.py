@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 # The names and numbers of sysexits.h: a script can tell a typo from a full disk.
+NO_GPU = 3  # a GPU is needed, and there is none: the one number of our own
 USAGE = 64  # a setting is wrong
 BAD_DATA = 65  # a file is there, but not what it should be
 NO_INPUT = 66  # a file is not there, or cannot be read

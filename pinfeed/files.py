@@ -75,6 +75,30 @@ class RunFolder:
             raise _write_failed(self.history, error) from None
 
 
+def check_writable(path: Path) -> None:
+    """Stop before long work whose result could not be written to `path`."""
+    folder = path.parent
+    if path.is_dir() or not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        kind = (
+            "is a folder"
+            if path.is_dir()
+            else f"the folder {folder} " + ("is not writable" if folder.is_dir() else "is not there")
+        )
+        raise PinfeedError(
+            f"{path} cannot be written", f"{kind} ({_who_and_room(folder)})", "give another path", CANNOT_CREATE
+        )
+
+
+def cannot_create(path: Path, error: OSError) -> PinfeedError:
+    """The error for an output that could not be begun."""
+    return PinfeedError(
+        f"{path} cannot be made",
+        f"{error.strerror} ({_who_and_room(path.parent)})",
+        "free some space, give the folder to that user, or choose another --out",
+        CANNOT_CREATE,
+    )
+
+
 def write_atomic(path: Path, content: bytes) -> None:
     """Write all of `path` or nothing: whatever happens, the file before or the file after is there."""
     part = path.with_name(path.name + ".part")

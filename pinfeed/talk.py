@@ -26,6 +26,7 @@ class Talk:
         self._first = 0
         self._steps = 0
         self._batch_size = 0
+        self._unit = ""
 
     def say(self, text: str) -> None:
         """One line. A log that nobody reads any more must not end the training."""
@@ -61,6 +62,34 @@ class Talk:
         else:
             self._bar.set_postfix_str(f"loss {loss():.4f}, {speed}")
             self._due = now + _LOSS_EVERY
+
+    def begin_work(self, label: str, first: int, total: int, unit: str) -> None:
+        """Work other than training begins: `total` of `unit`, of which `first` were done before."""
+        self._label, self._first, self._steps, self._unit = label, first, total, unit
+        self._began = time.monotonic()
+        self._bar = _bar(self._err, label, first, total)
+        self._due = self._began + (LINE_EVERY if self._bar is None else _LOSS_EVERY)
+
+    def work(self, done: int, note: str = "") -> None:
+        """`done` of the work is done; `note` is shown beside the speed."""
+        now = time.monotonic()
+        if self._bar is not None:
+            self._bar.update(done - self._bar.n)
+        if now < self._due or done <= self._first:
+            return
+        speed = (done - self._first) / (now - self._began)
+        text = f"{speed:,.0f} {self._unit}/s" + (f", {note}" if note else "")
+        if self._bar is None:
+            left = (self._steps - done) / speed
+            self.say(f"{self._label}  {done:,}/{self._steps:,} {self._unit}  {text}, {left:.0f} s left")
+            self._due = now + LINE_EVERY
+        else:
+            self._bar.set_postfix_str(text)
+            self._due = now + _LOSS_EVERY
+
+    def end_work(self) -> None:
+        """Take the bar of `begin_work` away."""
+        self.end_epoch()
 
     def end_epoch(self) -> None:
         """Take the bar away."""
