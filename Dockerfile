@@ -209,6 +209,7 @@ COPY scripts/image/skel/ /layer/opt/pytorch-cuda/skel/
 COPY scripts/image/jupyter/ /layer/etc/jupyter/
 COPY scripts/image/etc/ /layer/etc/
 # Git trusts the work folder whoever owns it. Git before 2.46 knows no `/workspace/*`, only exact paths and `*`.
+# hadolint ignore=SC2016
 RUN if dpkg --compare-versions "$(git --version | cut -d' ' -f3)" ge 2.46; then trusted='/workspace/*'; else trusted='*'; fi; \
     for folder in /workspace /workspace/code "${trusted}"; do \
         git config --file /layer/etc/gitconfig --add safe.directory "${folder}"; \
@@ -275,8 +276,9 @@ LABEL org.opencontainers.image.title="pytorch-cuda" \
     pytorch-cuda.torch="${TORCH}"
 
 # ---- for tests only ------------------------------------------------------------------------------------------------
-# test: the image plus pytest, since torch lives only in there. `python -m pytest` with PYTHONPATH=/opt/test.
+# test: the image plus pytest, since torch lives only in there.
 FROM runtime AS test
+ENV PYTHONPATH=/opt/test
 RUN --mount=type=secret,id=ca_bundle \
     --mount=type=bind,source=requirements,target=/mnt/requirements \
     if [ -e /run/secrets/ca_bundle ]; then export SSL_CERT_FILE=/run/secrets/ca_bundle; fi; \

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scripts import base, build, container, names, process, ui, ways_in
+from scripts import base, build, container, keys, names, process, ui, ways_in
 from scripts.container import Container
 from scripts.engine import Engine, ensure_engine, find_engine, gpu_options, identity_options
 from scripts.ways_in import Published
@@ -143,7 +143,7 @@ def create(engine: Engine, options: Options, image: str) -> None:
     container.say_owner(engine, folder)
     gpus, said = gpu_options(engine)
     ui.say(said)
-    more = [*gpus, *identity_options(engine), *container.setting_options(os.environ)]
+    more = [*gpus, *identity_options(engine), *container.setting_options(os.environ), *key_options()]
     with ui.steps.step("start the container", f"{options.name} from {image}"):
         try:
             _expect_started(process.capture(run_command(engine, options, image, more), 300))
@@ -169,9 +169,15 @@ def run_command(engine: Engine, options: Options, image: str, more: list[str]) -
         *("--publish", f"{published.bind}:{published.ssh_port}:22"),
         *("--volume", f"{names.CODE}:/workspace/code"),
         *("--volume", f"{options.name}-home:/home/user"),
+        *("--volume", f"{options.name}-host-keys:/etc/ssh/host_keys"),
         *more,
         image,
     )
+
+
+def key_options() -> list[str]:
+    """Let the caller's own public keys log in; `make ssh` and VS Code then need nothing more."""
+    return [part for variable, value in keys.to_pass().items() for part in ("-e", f"{variable}={value}")]
 
 
 def check_ports(engine: Engine, published: Published) -> None:

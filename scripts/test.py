@@ -37,16 +37,25 @@ class Suite:
     images: bool = True  # needs an engine and the images
     inside: bool = False  # runs in the test image: torch is nowhere else
     marker: str = "not slow"
+    variants: tuple[str, ...] = ()  # also tested: `<variant>-<this>`
 
 
 SUITES = (
     Suite("static", "tests/static", 5, images=False),
     Suite("unit", "tests/entrypoint", 5, images=False),
+    Suite("doctor", "tests/doctor", 5, images=False),
     Suite("pinfeed", "tests/pinfeed", 10, inside=True),
+    Suite("selftest", "tests/selftest", 5, inside=True),
     Suite("image", "tests/image", 15),
     Suite("browser", "tests/browser", 8),
 )
-SLOW_SUITES = (Suite("image", "tests/image", 30, marker="slow"),)
+SLOW_SUITES = (
+    Suite("image", "tests/image", 15, marker="slow"),
+    Suite("ssh", "tests/ssh", 12, marker=""),
+    Suite("compose", "tests/compose", 6, marker="slow"),
+    Suite("code", "tests/code", 6, marker="slow", variants=("code",)),
+    Suite("devcontainer", "tests/devcontainer", 4, marker="slow"),
+)
 
 
 @dataclass
@@ -75,7 +84,7 @@ def main() -> int:
     if any(suite.images for suite in suites):
         engine = ensure_engine(need_build=True)
         variant = base.choose_variant(engine)
-        build_all(engine, variant)
+        build_all(engine, variant, [f"{variant}-{more}" for suite in suites for more in suite.variants])
     python = venv.ensure_venv()
     ui.steps.summary()
     prepared = time.monotonic() - begun
@@ -113,9 +122,9 @@ def inside_target(variant: str) -> str:
     return f"{variant}-test" if f"{variant}-test" in names.bake_targets() else "embedded-test"
 
 
-def build_all(engine: Engine, variant: str) -> None:
+def build_all(engine: Engine, variant: str, more: Sequence[str] = ()) -> None:
     """Build every image, also those that exist: what is tested is this checkout."""
-    targets = list(dict.fromkeys([*targets_of(variant).values(), inside_target(variant)]))
+    targets = list(dict.fromkeys([*targets_of(variant).values(), inside_target(variant), *more]))
     late = [target for target in targets if target.startswith("glibc")]  # one starts from the finished image
     build.build(engine, [target for target in targets if target not in late])
     if "glibc-check" in late and variant != "embedded":
