@@ -59,11 +59,7 @@ def gpu_nodes(patient: Patient) -> list[str]:
 
 def driver(patient: Patient) -> Driver:
     """The patient's driver; asked when first wanted, and then remembered."""
-    with patient._lock:
-        known = patient.__dict__.get("_driver")
-        if known is None:
-            known = patient.__dict__["_driver"] = _ask(patient)
-    assert isinstance(known, Driver)
+    known: Driver = patient.once("driver", lambda: _ask(patient))
     return known
 
 

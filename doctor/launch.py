@@ -74,8 +74,10 @@ def become(account: Optional[Account]) -> dict[str, str]:
         os.initgroups(NAME, account.gid)
         os.setgid(account.gid)
         os.setuid(account.uid)
-    except PermissionError:
-        return {}  # --cap-drop ALL: this root has no power to give up, and the user's programs run as it, too
+    except OSError:
+        # --cap-drop ALL, or a user namespace without these ids: this root has no power to give up, and the user's
+        # programs run as it, too.
+        return {}
     os.umask(0o002)
     return {"HOME": account.home, "USER": NAME, "LOGNAME": NAME}
 

@@ -25,6 +25,14 @@ def check_torch(patient: Patient) -> Finding:
         if not patient.image:
             return skip("torch", "this image has no torch (thin)")
         return fail("torch", f"no torch in {patient.environment}", "import torch fails", _mend(patient))
+    other = _found_earlier(patient)
+    if other:
+        return fail(
+            "torch",
+            f"Python finds {other} before the environment's own torch",
+            "`import torch` takes whatever lies there",
+            "unset PYTHONPATH, or remove that folder",
+        )
     if len(versions) > 1:
         return fail(
             "torch",
@@ -88,8 +96,8 @@ def check_owner(patient: Patient) -> Finding:
 
 
 def check_python(patient: Patient) -> Finding:
-    """Whether the environment's interpreter starts."""
-    ran = patient.run([patient.environment_python, "-I", "-S", "-c", "pass"], 5, patient.environ)
+    """Whether the environment's interpreter starts, with the user's own settings and start-up files."""
+    ran = patient.run([patient.environment_python, "-c", "pass"], 5, patient.environ)
     if ran.ok:
         return ok("python", f"{patient.environment_python} starts")
     how = "no answer in 5 s" if ran.timed_out else ran.last_line
@@ -97,7 +105,7 @@ def check_python(patient: Patient) -> Finding:
         "python",
         f"{patient.environment_python}: {how}",
         "nothing of the environment can run",
-        "look at LD_LIBRARY_PATH, LD_PRELOAD and PYTHONHOME; else start a new container",
+        "look at LD_LIBRARY_PATH, LD_PRELOAD, PYTHONHOME and PYTHONPATH; else start a new container",
     )
 
 
@@ -111,6 +119,20 @@ def installed(patient: Patient) -> dict[str, list[str]]:
                 version = _metadata_version(patient, f"{folder}/{entry}/METADATA")
                 found.setdefault(normal(match[1]), []).append(str(version))
     return found
+
+
+def _found_earlier(patient: Patient) -> str:
+    """A torch on PYTHONPATH or, where the environment looks there, in the user's own site-packages."""
+    folders = [folder for folder in patient.variable("PYTHONPATH").split(":") if folder.startswith("/")]
+    if patient.in_image and not patient.exists(f"{patient.environment}/pyvenv.cfg"):  # a venv leaves it out
+        local = f"{patient.home}/.local/lib"
+        folders += [f"{local}/{name}/site-packages" for name in patient.names(local)]
+    found = (f"{folder}/{name}" for folder in folders for name in ("torch", "torch.py"))
+    return next((path for path in found if patient.exists(path) and not _inside(patient, path)), "")
+
+
+def _inside(patient: Patient, path: str) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in patient.site_packages)
 
 
 def _metadata_version(patient: Patient, path: str) -> Optional[str]:

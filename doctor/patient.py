@@ -47,7 +47,15 @@ class Patient:
     python: str = sys.executable
     driver_seconds: float = 15.0
     prefix: str = ""
+    _known: dict[str, Any] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def once(self, name: str, ask: Callable[[], Any]) -> Any:
+        """What `ask` says, which is asked when first wanted and then remembered; checks run side by side."""
+        with self._lock:
+            if name not in self._known:
+                self._known[name] = ask()
+            return self._known[name]
 
     def path(self, path: str) -> str:
         """Where an absolute path of the patient lies."""

@@ -41,9 +41,10 @@ def test_root_gives_its_rights_up_for_good(monkeypatch: pytest.MonkeyPatch) -> N
     assert changed == {"HOME": "/tmp/home", "USER": "user", "LOGNAME": "user"}
 
 
-def test_a_root_without_power_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [PermissionError(1, "no capability"), OSError(22, "the id is not mapped")])
+def test_a_root_without_power_stays_what_it_is(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
     def refuse(*_: object) -> None:
-        raise PermissionError
+        raise error
 
     monkeypatch.setattr(os, "initgroups", refuse)
     assert launch.become(launch.Account(1000, 1000, "/home/user")) == {}

@@ -50,6 +50,21 @@ def test_torch_twice(tmp_path: Path) -> None:
     trouble(packages.check_torch(patient(tmp_path)), "fail", "installed twice: 2.5.1, 2.7.1", "new container")
 
 
+def test_another_torch_on_pythonpath(tmp_path: Path) -> None:
+    write(tmp_path, {**image(), "/workspace/code/torch/__init__.py": ""})
+    sick = patient(tmp_path, {"PYTHONPATH": "/nowhere:/workspace/code"})
+    trouble(packages.check_torch(sick), "fail", "/workspace/code/torch before", "unset PYTHONPATH")
+    fine(packages.check_torch(patient(tmp_path, {"PYTHONPATH": SITE})))
+
+
+def test_another_torch_in_the_home(tmp_path: Path) -> None:
+    """`pip install --user` with another pip; conda's environments look there, a venv does not."""
+    write(tmp_path, {**image(), "/home/user/.local/lib/python3.13/site-packages/torch/__init__.py": ""})
+    trouble(packages.check_torch(patient(tmp_path)), "fail", "/home/user/.local/lib/python3.13", "remove that folder")
+    write(tmp_path, {f"{ENVIRONMENT}/pyvenv.cfg": ""})
+    fine(packages.check_torch(patient(tmp_path)))
+
+
 def test_the_thin_image_has_no_torch(tmp_path: Path) -> None:
     write(tmp_path, {"/opt/pytorch-cuda/lib/start.py": ""})
     skipped(packages.check_torch(patient(tmp_path)), "thin")
