@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Read at the top of /etc/bash.bashrc and by login shells: gives a session its environment, once.
 # What the engine starts has it already, and PYTORCH_CUDA_SESSION with it (the image's ENV); sshd gives its sessions an
 # empty one. A shell inside a session has it too, and keeps what its parent changed: PATH of an activated environment.

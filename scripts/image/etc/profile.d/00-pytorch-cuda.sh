@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # /etc/profile has just given PATH a value of its own; its first line, which is ours, remembered the one before.
 . /opt/pytorch-cuda/lib/session.sh
 if [ -n "${_path_before_profile-}" ]; then
