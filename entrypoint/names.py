@@ -24,9 +24,7 @@ _WRAPPER = (
 )
 
 
-def set_up_names(
-    identity: Identity, rundir: Path, environ: Optional[Mapping[bytes, bytes]] = None
-) -> dict[str, str]:
+def set_up_names(identity: Identity, rundir: Path, environ: Optional[Mapping[bytes, bytes]] = None) -> dict[str, str]:
     """Give the uid its name. Returns the variables that the user's programs need for it, mostly none.
 
     `identity.home` must be the home that is really used; `environ` is the container's.

@@ -93,9 +93,7 @@ def _remedy_for_mount(identity: Identity, machine: Machine, owner: Owner) -> str
     if machine.rootless and owner.uid == 0:
         return "Leave out PUID and --user: in a rootless engine uid 0 inside is you"
     if machine.rootless and owner.uid == NOBODY:
-        return (
-            f"On the host: sudo chown $(id -u) FOLDER   ({on_host}; a rootless engine writes in yours alone)"
-        )
+        return f"On the host: sudo chown $(id -u) FOLDER   ({on_host}; a rootless engine writes in yours alone)"
     if owner.uid in (0, NOBODY):
         return f"On the host: sudo chown {identity.uid}:{identity.gid} FOLDER   ({on_host})"
     if machine.can_set_ids:

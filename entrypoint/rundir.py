@@ -35,9 +35,7 @@ def make_folder(path: Path, mode: int = 0o755) -> Path:
     return path
 
 
-def write_file(
-    path: Path, data: bytes, mode: int, uid: Optional[int] = None, gid: Optional[int] = None
-) -> None:
+def write_file(path: Path, data: bytes, mode: int, uid: Optional[int] = None, gid: Optional[int] = None) -> None:
     """Write a file whole or not at all. It belongs to uid:gid, else to this process.
 
     Refuses a folder that anybody else may write: there a name could be a trap.

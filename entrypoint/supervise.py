@@ -170,9 +170,7 @@ class _Supervisor:
                 continue
         if not self._refused:
             self._refused = True
-            log.warn(
-                f"cannot stop {process.comm}: root has no KILL capability here. Start with --cap-add KILL"
-            )
+            log.warn(f"cannot stop {process.comm}: root has no KILL capability here. Start with --cap-add KILL")
 
 
 def _become_subreaper() -> None:

@@ -73,8 +73,10 @@ def best_wheel(wheels: list[Wheel], tags: list[Tag]) -> Wheel:
 
     chosen = max(wheels, key=preference)
     if -preference(chosen)[0] == len(tags):
-        raise SystemExit(f"lock: no wheel for the image's platform\n  seen: {[w.filename for w in wheels]}\n"
-                         "  do:   choose another version in requirements/*.in")
+        raise SystemExit(
+            f"lock: no wheel for the image's platform\n  seen: {[w.filename for w in wheels]}\n"
+            "  do:   choose another version in requirements/*.in"
+        )
     return chosen
 
 
@@ -90,20 +92,41 @@ def one_hash_each(pylock: dict[str, Any], tags: list[Tag]) -> list[str]:
 
 def uv_compile(*arguments: str) -> None:
     """Run the .venv's `uv pip compile`; addresses of the package index never reach a file of ours."""
-    command = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "--no-header",
-               "--only-binary", ":all:", "--exclude-newer", EXCLUDE_NEWER, *arguments]
+    command = [
+        str(Path(sys.executable).with_name("uv")),
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-header",
+        "--only-binary",
+        ":all:",
+        "--exclude-newer",
+        EXCLUDE_NEWER,
+        *arguments,
+    ]
     if subprocess.run(command, check=False).returncode:
-        raise SystemExit(f"lock: uv could not resolve\n  seen: its message above, from: {' '.join(command)}\n"
-                         "  do:   check the network and requirements/*.in, then `make lock` again")
+        raise SystemExit(
+            f"lock: uv could not resolve\n  seen: its message above, from: {' '.join(command)}\n"
+            "  do:   check the network and requirements/*.in, then `make lock` again"
+        )
 
 
 def lock_image(source: str, lock: str, *constraints: str) -> None:
     """Resolve `source` for the image's platform into `lock`, with one hash a package."""
     with tempfile.TemporaryDirectory() as folder:
         pylock = Path(folder) / "pylock.image.toml"
-        uv_compile(str(REQUIREMENTS / source), "--format", "pylock.toml", "-o", str(pylock),
-                   "--python-version", f"{PYTHON[0]}.{PYTHON[1]}",
-                   "--python-platform", f"x86_64-manylinux_{GLIBC[0]}_{GLIBC[1]}", *constraints)
+        uv_compile(
+            str(REQUIREMENTS / source),
+            "--format",
+            "pylock.toml",
+            "-o",
+            str(pylock),
+            "--python-version",
+            f"{PYTHON[0]}.{PYTHON[1]}",
+            "--python-platform",
+            f"x86_64-manylinux_{GLIBC[0]}_{GLIBC[1]}",
+            *constraints,
+        )
         resolved = tomllib.loads(pylock.read_text())
     lines = one_hash_each(resolved, target_tags())
     (REQUIREMENTS / lock).write_text(HEADER.format(source=source) + "".join(lines))
@@ -114,8 +137,16 @@ def lock_dev() -> None:
     """Resolve the host's tools for every Python from 3.9 on; all hashes, since the host's platform is not ours."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "dev.lock"
-        uv_compile(str(REQUIREMENTS / "dev.in"), "--universal", "--python-version", "3.9", "--generate-hashes",
-                   "--no-annotate", "-o", str(output))
+        uv_compile(
+            str(REQUIREMENTS / "dev.in"),
+            "--universal",
+            "--python-version",
+            "3.9",
+            "--generate-hashes",
+            "--no-annotate",
+            "-o",
+            str(output),
+        )
         text = output.read_text()
     (REQUIREMENTS / "dev.lock").write_text(HEADER.format(source="dev.in") + text)
     print(f"dev.lock: {text.count('==')} pins")

@@ -66,8 +66,21 @@ def compile_bytecode(epoch: str) -> None:
     """
     run("find", ENVIRONMENT, "-exec", "touch", "--no-dereference", f"--date=@{epoch}", "{}", "+")
     # -q twice: some packages ship templates and files for other Pythons that do not compile; they are data.
-    subprocess.run([str(PYTHON), "-I", "-m", "compileall", "-qq", "-j", str(os.cpu_count()),
-                    "--invalidation-mode", "timestamp", str(site_packages())], check=False)
+    subprocess.run(
+        [
+            str(PYTHON),
+            "-I",
+            "-m",
+            "compileall",
+            "-qq",
+            "-j",
+            str(os.cpu_count()),
+            "--invalidation-mode",
+            "timestamp",
+            str(site_packages()),
+        ],
+        check=False,
+    )
 
 
 def open_to_group_0() -> None:

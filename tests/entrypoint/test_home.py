@@ -90,9 +90,7 @@ def test_without_a_writable_home_root_gives_the_user_one_in_tmp(
     assert "sudo chown 4321" in capfd.readouterr().err
 
 
-def test_powerless_root_lives_in_tmp_without_a_second_warning(
-    place: Place, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_powerless_root_lives_in_tmp_without_a_second_warning(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
     spare = str(place.tmp / "pytorch-cuda-home-0")
     assert prepare(place, replace(PLAIN, uid=0, profile="powerless-root"), home=spare) == spare
     assert os.path.isdir(spare)
@@ -137,9 +135,7 @@ def test_no_place_for_a_home_stops_the_start_with_the_option(place: Place) -> No
     assert "No such file" in stop.value.seen
 
 
-@pytest.mark.parametrize(
-    ("in_tmp", "remedy"), [(True, "Start with --tmpfs /tmp:exec"), (False, "without noexec")]
-)
+@pytest.mark.parametrize(("in_tmp", "remedy"), [(True, "Start with --tmpfs /tmp:exec"), (False, "without noexec")])
 def test_a_home_that_nothing_can_be_started_from_is_said(
     place: Place, capfd: pytest.CaptureFixture[str], in_tmp: bool, remedy: str
 ) -> None:
@@ -150,9 +146,7 @@ def test_a_home_that_nothing_can_be_started_from_is_said(
     assert "torch.compile" in last and remedy in last
 
 
-@pytest.mark.parametrize(
-    ("flags", "executable"), [(os.ST_NOEXEC | os.ST_NOSUID, False), (os.ST_NOSUID, True)]
-)
+@pytest.mark.parametrize(("flags", "executable"), [(os.ST_NOEXEC | os.ST_NOSUID, False), (os.ST_NOSUID, True)])
 def test_noexec_is_read_from_the_mount(monkeypatch: pytest.MonkeyPatch, flags: int, executable: bool) -> None:
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=flags))
     assert home._is_executable("/home/user") is executable
@@ -189,9 +183,7 @@ def test_a_home_that_is_the_users_already_is_not_touched(place: Place, gift: Gif
 
 
 @pytest.mark.parametrize("point", ["/home", None, "self"])
-def test_a_home_on_a_mount_is_left_to_the_rule_for_mounts(
-    place: Place, gift: Gift, point: Optional[str]
-) -> None:
+def test_a_home_on_a_mount_is_left_to_the_rule_for_mounts(place: Place, gift: Gift, point: Optional[str]) -> None:
     gift.point = str(place.home) if point == "self" else point
     home.give_home(replace(USER, home=str(place.home)))
     assert gift.given == []

@@ -82,9 +82,7 @@ def test_puid_0_is_refused_where_it_is_real_root(machine: Machine) -> None:
     assert stop.value.code == 64
 
 
-@pytest.mark.parametrize(
-    ("puid", "pgid", "name"), [(70000, None, "70000 (PUID)"), (1000, 70000, "70000 (PGID)")]
-)
+@pytest.mark.parametrize(("puid", "pgid", "name"), [(70000, None, "70000 (PUID)"), (1000, 70000, "70000 (PGID)")])
 def test_an_id_that_a_rootless_engine_has_not_is_refused(puid: int, pgid: Optional[int], name: str) -> None:
     with pytest.raises(StartError) as stop:
         plan_identity(ROOTLESS, puid, pgid)
@@ -166,9 +164,7 @@ def test_home_is_honoured_when_it_can_be_one(home_env: Optional[str], home: str)
     assert plan_identity(replace(PLAIN, home_env=home_env), None, None).home == home
 
 
-@pytest.mark.parametrize(
-    ("ids", "noted"), [((4321, None), ["PUID=4321"]), ((12345, 0), []), ((None, 7), ["PGID=7"])]
-)
+@pytest.mark.parametrize(("ids", "noted"), [((4321, None), ["PUID=4321"]), ((12345, 0), []), ((None, 7), ["PGID=7"])])
 def test_ids_that_cannot_be_taken_are_named(ids: Any, noted: list[str]) -> None:
     notes = plan_identity(PLAIN, *ids).notes
     assert len(notes) == len(noted)

@@ -103,9 +103,7 @@ def build(root: Path, files: dict[str, str], cpus: str = "0-7", gib: int = 16) -
     ],
     ids=["v1", "v2", "hybrid", "nested", "outside", "below the mount", "no limit", "no cgroup"],
 )
-def test_the_cpu_quota_is_found(
-    tmp_path: Path, files: dict[str, str], quota: Optional[float], source: str
-) -> None:
+def test_the_cpu_quota_is_found(tmp_path: Path, files: dict[str, str], quota: Optional[float], source: str) -> None:
     found = limits.cpu_limit(build(tmp_path, files))
     assert (found.affinity, found.quota, found.source) == (8, quota, source)
     assert found.cpus == (quota or 8)
@@ -170,9 +168,7 @@ def test_a_machine_without_proc_is_no_error(tmp_path: Path) -> None:
         ("1024 unlimited", (1024, None)),
     ],
 )
-def test_the_limit_of_open_files(
-    tmp_path: Path, line: str, expected: tuple[Optional[int], Optional[int]]
-) -> None:
+def test_the_limit_of_open_files(tmp_path: Path, line: str, expected: tuple[Optional[int], Optional[int]]) -> None:
     root = build(tmp_path, {"proc/self/limits": f"Max open files            {line}   files\n"})
     assert limits.open_files(root) == limits.OpenFiles(*expected)
 

@@ -21,9 +21,7 @@ def test_mount_points_are_read_with_their_octal_escapes() -> None:
 
 
 def test_a_mount_point_outside_utf8_is_read() -> None:
-    assert machine.parse_mountinfo("30 1 8:1 / /d/\udcff\\040\xe4 rw - ext4 /dev/sda1 rw") == {
-        30: "/d/\udcff \xe4"
-    }
+    assert machine.parse_mountinfo("30 1 8:1 / /d/\udcff\\040\xe4 rw - ext4 /dev/sda1 rw") == {30: "/d/\udcff \xe4"}
 
 
 @pytest.mark.parametrize(
@@ -36,9 +34,7 @@ def test_a_mount_point_outside_utf8_is_read() -> None:
     ],
 )
 def test_effective_capabilities_have_their_names(effective: str, expected: set[str]) -> None:
-    found = machine.parse_caps(
-        f"CapPrm:\tffffffffffffffff\nCapEff:\t{effective}\nCapBnd:\tffffffffffffffff\n"
-    )
+    found = machine.parse_caps(f"CapPrm:\tffffffffffffffff\nCapEff:\t{effective}\nCapBnd:\tffffffffffffffff\n")
     assert found >= expected
     assert ("SETUID" in found) == ("SETUID" in expected)
     assert ("KILL" in found) == ("KILL" in expected)

@@ -63,9 +63,7 @@ def by_uid(text: str, uid: int) -> str:
 def test_the_users_line_is_changed_in_its_place() -> None:
     new = names.render_passwd(PASSWD, ROOT)
     expected = "user:x:4321:4321:user:/home/user:/bin/bash"
-    assert new.splitlines() == [
-        line if not line.startswith("user:") else expected for line in PASSWD.splitlines()
-    ]
+    assert new.splitlines() == [line if not line.startswith("user:") else expected for line in PASSWD.splitlines()]
 
 
 def test_an_unchanged_user_leaves_the_files_as_they_are() -> None:
@@ -146,9 +144,7 @@ def test_an_etc_that_cannot_be_changed_is_left_alone(
     assert "user:x:4321" in (run / "extrausers" / "passwd").read_text()
 
 
-def test_low_ids_on_a_read_only_disk_are_wrapped(
-    monkeypatch: pytest.MonkeyPatch, etc: Path, run: Path
-) -> None:
+def test_low_ids_on_a_read_only_disk_are_wrapped(monkeypatch: pytest.MonkeyPatch, etc: Path, run: Path) -> None:
     monkeypatch.setattr(names, "_agree_in_etc", lambda identity: False)
     extra = names.set_up_names(replace(ROOT, uid=33, gid=20), run, {})
     assert extra["NSS_WRAPPER_PASSWD"] == str(run / "passwd")

@@ -138,9 +138,7 @@ REAL = Machine(0, 0, caps=CAPS)
         (errno.EACCES, SELF, Machine(*ME, code_owner=Owner(ME[0] + 1, 78)), f"--user {ME[0] + 1}:0"),
     ],
 )
-def test_the_remedy_fits_what_is_wrong(
-    number: int, identity: Identity, machine: Machine, remedy: str
-) -> None:
+def test_the_remedy_fits_what_is_wrong(number: int, identity: Identity, machine: Machine, remedy: str) -> None:
     line = ownership.explain("/workspace/code", OSError(number, os.strerror(number)), identity, machine)
     assert remedy in line
     assert os.strerror(number) in line

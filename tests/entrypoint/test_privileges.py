@@ -152,9 +152,7 @@ def test_the_child_leaves_no_zombie(forked: Identity) -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
-def test_terminals_and_pipes_become_the_users_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_terminals_and_pipes_become_the_users_and_nothing_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given: list[tuple[int, int, int]] = []
     monkeypatch.setattr(os, "fchown", lambda *what: given.append(what))
     master, slave = pty.openpty()

@@ -79,9 +79,7 @@ def test_every_pane_of_a_terminal_multiplexer_is_emptied_first() -> None:
 
 def test_a_program_that_leads_the_terminal_is_asked_before_its_workers() -> None:
     leader = process(23, 22, "python", TTY, session=23)
-    assert turn(SSHD, MONITOR, USER_SSHD, leader, process(24, 23, "python", TTY, session=23, group=23)) == [
-        23
-    ]
+    assert turn(SSHD, MONITOR, USER_SSHD, leader, process(24, 23, "python", TTY, session=23, group=23)) == [23]
 
 
 def test_a_command_that_leads_the_terminal_waits_for_its_program() -> None:

@@ -139,9 +139,7 @@ def test_a_folder_that_is_a_link_is_refused(elsewhere: Path) -> None:
     assert not os.listdir(elsewhere / "run")
 
 
-def test_a_full_disk_leaves_the_old_file_and_no_scrap(
-    monkeypatch: pytest.MonkeyPatch, elsewhere: Path
-) -> None:
+def test_a_full_disk_leaves_the_old_file_and_no_scrap(monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> None:
     path = elsewhere / "run" / "token"
     rundir.write_file(path, b"old", 0o600)
 
@@ -162,9 +160,7 @@ def test_the_file_is_given_before_it_has_contents(monkeypatch: pytest.MonkeyPatc
     assert sizes == [(0, 4321, 20)]
 
 
-def test_root_that_may_not_chown_lets_the_user_write(
-    monkeypatch: pytest.MonkeyPatch, elsewhere: Path
-) -> None:
+def test_root_that_may_not_chown_lets_the_user_write(monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> None:
     became: list[tuple[int, int]] = []
 
     def refuse(fd: int, uid: int, gid: int) -> None:

@@ -168,9 +168,7 @@ def test_a_service_may_be_told_of_a_closed_pipe(run: Any) -> None:
         ("kill -9 $$", 137, "service1 was ended by SIGKILL"),
     ],
 )
-def test_a_service_that_ends_by_itself_ends_the_container(
-    run: Any, script: str, code: int, words: str
-) -> None:
+def test_a_service_that_ends_by_itself_ends_the_container(run: Any, script: str, code: int, words: str) -> None:
     one = run(f"echo $$ > pid; {IDLE}", f"until [ -e idle ]; do sleep 0.01; done; {script}")
     assert one.end() == code
     assert words in one.err
@@ -217,9 +215,7 @@ def parent_of(pid: str) -> str:
 
 
 def test_orphans_leave_no_zombies_while_the_container_runs(run: Any) -> None:
-    one = run(
-        "for i in 1 2 3 4 5 6; do (sleep 0.02 & echo $! >> orphans); done; sleep 0.2; touch idle; sleep 60"
-    )
+    one = run("for i in 1 2 3 4 5 6; do (sleep 0.02 & echo $! >> orphans); done; sleep 0.2; touch idle; sleep 60")
     wait_until((one.folder / "idle").exists, "the orphans did not start")
     pids = one.wait_for("orphans").split()
     assert len(pids) == 6
@@ -246,9 +242,7 @@ def test_a_second_signal_hurries(run: Any, number: int) -> None:
 
 
 def test_a_hang_up_after_the_signal_does_not_hurry(run: Any) -> None:
-    one = run(
-        "trap 'echo x > heard; sleep 0.4; echo x > saved; exit 0' TERM; echo x > ready; sleep 60 & wait"
-    )
+    one = run("trap 'echo x > heard; sleep 0.4; echo x > saved; exit 0' TERM; echo x > ready; sleep 60 & wait")
     one.wait_for("ready")
     one.signal(signal.SIGTERM).wait_for("heard")
     assert one.signal(signal.SIGHUP).end() == 0
@@ -264,9 +258,7 @@ def test_a_stopped_process_hears_the_signal(run: Any) -> None:
 
 
 def test_workers_are_left_to_the_trainer_that_saves(run: Any) -> None:
-    worker = (
-        "signal.signal(signal.SIGTERM, lambda *_: os._exit(9)); open('ready', 'w').write('x'); time.sleep(60)"
-    )
+    worker = "signal.signal(signal.SIGTERM, lambda *_: os._exit(9)); open('ready', 'w').write('x'); time.sleep(60)"
     trainer = f"""
 import os, signal, time
 pid = os.fork()
@@ -369,9 +361,7 @@ def test_a_signal_that_root_may_not_send_is_sent_as_the_user(
     assert refusing == ["as 4321"]
 
 
-def test_a_signal_that_nobody_may_send_is_said_once(
-    refusing: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_that_nobody_may_send_is_said_once(refusing: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "run_as", lambda identity, function: function())
     supervisor = module._Supervisor(8, set())
     supervisor._identities.append(USER)
