@@ -34,6 +34,7 @@ def add_parsers(commands: argparse._SubParsersAction[Any]) -> None:
     """Add `pack`, `make-data` and `probe`."""
     _add_pack(_command(commands, "pack", "pack images into plain NumPy files, which are read without decoding", _PACK))
     _add_make_data(_command(commands, "make-data", "make photo-like JPEGs that anyone can make again", _MAKE))
+    _add_probe(_command(commands, "probe", "measure how fast data gets from this host to its GPU", _PROBE))
 
 
 def runner(options: argparse.Namespace) -> Optional[Callable[[Stop], None]]:

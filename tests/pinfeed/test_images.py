@@ -176,7 +176,8 @@ def test_sixteen_bits_are_scaled_and_not_cut_off(kind: str) -> None:
 
 
 def test_32_bit_numbers_are_refused_and_not_guessed() -> None:
-    wide, fractions = np.full((4, 4), 1 << 20, np.int32), np.full((4, 4), 0.5, np.float32)
+    wide: np.ndarray = np.full((4, 4), 1 << 20, np.int32)
+    fractions: np.ndarray = np.full((4, 4), 0.5, np.float32)
     for levels in (wide, fractions):
         with pytest.raises(images.BadImage, match="range"):
             images.decode(encoded(Image.fromarray(levels), "TIFF"))
