@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,6 +12,17 @@ import pytest
 from tests.conftest import image_of
 from tests.support.containers import Containers, Tracked
 from tests.support.laptop import Laptop, Servers
+
+# More than sshd's ClientAliveInterval.
+IDLE_SECONDS = 65.0
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Connections on which nothing happens, by their control sockets on the laptop."""
+
+    since: float
+    connections: dict[str, Tracked]
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +51,18 @@ def lean(request: pytest.FixtureRequest) -> str:
 def servers(containers: Containers, laptop: Laptop) -> Servers:
     """Servers of one test."""
     return Servers(containers, laptop)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def idle(client: Any, request: pytest.FixtureRequest, laptop: Laptop) -> Iterator[Idle]:
+    """Opened before all tests, so that these pass the time."""
+    containers = Containers(client)
+    try:
+        connections = {}
+        for number, option in enumerate(("--thin", "--thin-glibc231")):
+            control = f"/tmp/idle{number}"
+            connections[control] = Servers(containers, laptop).start(image_of(request, option))
+            laptop.start(connections[control], options=["-N", "-M", "-S", control])
+        yield Idle(time.monotonic(), connections)
+    finally:
+        containers.close()

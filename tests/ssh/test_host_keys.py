@@ -26,7 +26,7 @@ def scanned(laptop: Laptop, container: Tracked) -> set[str]:
 
 
 def test_two_fresh_containers_have_different_keys_and_print_them(laptop: Laptop, servers: Servers, thin: str) -> None:
-    one, other = servers.start(thin), servers.start(thin)
+    one, other = (servers.start(thin, own_host_keys=True) for _ in range(2))
     assert len(printed(one)) == 2
     assert printed(one) == scanned(laptop, one)
     assert printed(other) == scanned(laptop, other)
@@ -47,10 +47,7 @@ def test_a_volume_keeps_them_for_the_next_container(
 
 @pytest.mark.parametrize("owner", [(1000, 1000), (4321, 4321)])
 def test_a_folder_of_the_host_keeps_them_too_whoever_owns_it(
-    laptop: Laptop,
-    folders: Folders,
-    start,
-    owner: tuple[int, int],  # type: ignore[no-untyped-def]
+    folders: Folders, servers: Servers, lean: str, owner: tuple[int, int]
 ) -> None:
     folder = folders.new(owner)
     volume = f"{folder}:{PLACE}"
@@ -81,9 +78,7 @@ def test_keys_as_kubernetes_mounts_them(laptop: Laptop, folders: Folders, server
 
 
 def test_a_volume_that_cannot_be_written_is_said_and_sshd_runs(
-    laptop: Laptop,
-    folders: Folders,
-    start,  # type: ignore[no-untyped-def]
+    laptop: Laptop, folders: Folders, servers: Servers, lean: str
 ) -> None:
     container = servers.start(lean, "--volume", f"{folders.new()}:{PLACE}:ro", expect=(CANNOT_KEEP,))
     laptop.ssh(container, "true").ok()

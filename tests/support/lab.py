@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
+from collections.abc import Iterator
 from typing import Any, Optional
 
 import requests
@@ -13,6 +15,7 @@ from tests.support.wait import BUDGETS, until
 
 # What a server says about those whom it does not let in.
 REFUSALS = (r"wrote error: 'Forbidden'", r" 403 GET /api/contents ")
+
 
 class Lab:
     """One server. `url` ends with the base URL's slash."""
@@ -75,22 +78,37 @@ class Lab:
         finally:
             self.ask(f"api/kernels/{kernel}", "DELETE")
 
+    def type_in_terminal(self, text: str) -> None:
+        """Open a terminal, and type when its shell shows a prompt."""
+        name = _good(self.ask("api/terminals", "POST", json={})).json()["name"]
+        with self._connect(f"terminals/websocket/{name}") as socket:
+            shown = ""
+            while "$ " not in shown:
+                kind, *content = json.loads(socket.recv())
+                shown += content[0] if kind == "stdout" else ""
+            socket.send(json.dumps(["stdin", text]))
+
     def _execute(self, kernel: str, code: str) -> str:
+        with self._connect(f"api/kernels/{kernel}/channels?session_id=test") as socket:
+            request = _request(code)
+            socket.send(json.dumps(request))
+            return _printed(socket, request["header"]["msg_id"])
+
+    @contextlib.contextmanager
+    def _connect(self, path: str) -> Iterator[Any]:
         import ssl
 
         import websocket
 
         socket = websocket.create_connection(
-            f"ws{self.url[4:]}api/kernels/{kernel}/channels?session_id=test",
+            f"ws{self.url[4:]}{path}",
             header=[f"Authorization: token {self.token}"] if self.token else [],
             timeout=BUDGETS["a kernel's answer"],
             sslopt={"cert_reqs": ssl.CERT_NONE},
             http_no_proxy=["127.0.0.1", "localhost"],
         )
         try:
-            request = _request(code)
-            socket.send(json.dumps(request))
-            return _printed(socket, request["header"]["msg_id"])
+            yield socket
         finally:
             socket.close()
 

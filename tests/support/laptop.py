@@ -12,6 +12,7 @@ from tests.support.containers import Containers, Done, Tracked
 from tests.support.wait import until
 
 KEYS = "/keys"
+HOST_KEYS = "/etc/ssh/host_keys"
 QUIET = (
     *("-F", "none"),
     *("-o", "BatchMode=yes"),
@@ -30,6 +31,8 @@ class Laptop:
         self.machine: Tracked = containers.start(image, "sleep", "7200", options=program)
         self.sh(f"mkdir -m 700 {KEYS}; mkdir /var/empty; chmod 755 /var/empty").ok()
         self.public = self.make_key("id")
+        # Making an RSA key takes a second; the servers of tests share theirs, unless it is what they test.
+        self.host_keys = containers.volume()
 
     def make_key(self, name: str, kind: str = "ed25519") -> str:
         """A key pair, the same one whenever it is asked for; the public line."""
@@ -94,9 +97,18 @@ class Servers:
         expect: Sequence[str] = (),
         quiet: bool = True,
         port: int = 22,
+        own_host_keys: bool = False,
     ) -> Tracked:
         """Start one and wait until it greets."""
+        if not own_host_keys and not any(HOST_KEYS in option for option in options):
+            options = (*options, "--volume", f"{self._laptop.host_keys}:{HOST_KEYS}")
+        container = self.start_only(image, *options, mode=mode, expect=expect, quiet=quiet)
+        return self._laptop.wait_for(container, port)
+
+    def start_only(
+        self, image: str, *options: str, mode: str = "ssh", expect: Sequence[str] = (), quiet: bool = True
+    ) -> Tracked:
+        """Start one; a mode of "" is that of the variable MODE."""
         given = [*options, "--env", f"SSH_PUBLIC_KEY={self._laptop.public}"]
-        return self._laptop.wait_for(
-            self._containers.start(image, mode, options=given, expect=expect, quiet=quiet), port
-        )
+        command = [mode] if mode else []
+        return self._containers.start(image, *command, options=given, expect=expect, quiet=quiet)
