@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import io
 import os
+import stat
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ _FORMATS = {
     ".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".ppm": "PPM", ".bmp": "BMP", ".pgm": "PPM",
     ".tif": "TIFF", ".tiff": "TIFF", ".webp": "WEBP",
 }  # fmt: skip
+_LARGEST = 1 << 30  # bytes of a file; a log that somebody named .jpg must not fill the memory
 _TURNED = range(2, 9)
 _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 
@@ -183,13 +185,24 @@ def read(path: str) -> bytes:
     """The bytes of a file. Raises BadImage when it is empty, unreadable, or changes while it is read."""
     try:
         # Not blocking: a named pipe that lies among the images would hold up everything.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with open(descriptor, "rb") as file:
-            before = os.fstat(descriptor)
-            content = file.read()
-            after = os.fstat(descriptor)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return _contents(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise BadImage(f"cannot be read: {error.strerror}") from None
+
+
+def _contents(descriptor: int) -> bytes:
+    before = os.fstat(descriptor)
+    if not stat.S_ISREG(before.st_mode):
+        raise BadImage("no file but a folder, a pipe or a device")
+    if before.st_size > _LARGEST:
+        raise BadImage(f"too large: {before.st_size:,} bytes")
+    with open(descriptor, "rb", closefd=False) as file:
+        content = file.read()
+    after = os.fstat(descriptor)
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         raise BadImage("changed while it was read")
     if not content:

@@ -49,8 +49,13 @@ def read_link(uuid: str = "", root: str = "/", smi: Optional[Callable[[], str]] 
     return _of_smi((smi or _ask_smi)(), uuid) or _of_sys(Path(root))
 
 
-def _ask_smi() -> str:
-    command = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
+def driver_version() -> Optional[str]:
+    """The version of the GPU's driver."""
+    return next(iter(_ask_smi(("driver_version",)).split()), None)
+
+
+def _ask_smi(fields: tuple[str, ...] = _QUERY) -> str:
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):

@@ -18,7 +18,7 @@ import torch
 from pinfeed import __version__, bandwidth, files, guards
 from pinfeed.bandwidth import Copies, Overlap
 from pinfeed.errors import NO_GPU, PinfeedError, Stopped
-from pinfeed.link import read_link
+from pinfeed.link import driver_version, read_link
 from pinfeed.slab import CannotPin
 from pinfeed.stop import Stop, StopRequested
 from pinfeed.talk import Talk
@@ -84,7 +84,7 @@ def probe(config: ProbeConfig, talk: Talk, stop: Stop) -> dict[str, Any]:
 def _measure_gpu(config: ProbeConfig, talk: Talk, stop: Stop) -> dict[str, Any]:
     device = torch.device("cuda", torch.cuda.current_device())
     found = _conditions(device)
-    talk.say(f"{found['device']}, torch {found['torch']}, {found['cpus']} CPUs")
+    talk.say(f"{found['device']}, driver {found['driver']}, torch {found['torch']}, {found['cpus']} CPUs")
     rows = _copies(device, ("h2d", "d2h"), talk, stop)
     # Right after the copies, while the link is awake.
     link = read_link(str(getattr(torch.cuda.get_device_properties(device), "uuid", "")))
@@ -119,6 +119,7 @@ def _conditions(device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if on_gpu else platform.processor() or platform.machine(),
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
+        "driver": driver_version() if on_gpu else None,
         "kernel": platform.release(),
         "wsl2": guards.wsl2(),
         "cpus": room.cpus,

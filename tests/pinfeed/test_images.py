@@ -273,14 +273,17 @@ def test_files_that_cannot_be_read_are_told_why(tmp_path: Path, monkeypatch: pyt
     empty.touch()
     folder.mkdir()
     os.mkfifo(pipe)  # nobody writes to it: an ordinary read would wait for ever
-    for path, why in (
-        (empty, "zero bytes"),
-        (folder, "Is a directory"),
-        (pipe, "zero bytes"),
-        (tmp_path / "no", "No such"),
-    ):
+    with open(tmp_path / "huge", "wb") as file:
+        file.truncate(5 << 30)
+    reasons = {
+        empty: "zero bytes", folder: "no file but", pipe: "no file but", tmp_path / "no": "No such",
+        Path("/dev/zero"): "no file but", tmp_path / "huge": "too large: 5,368,709,120 bytes",
+    }  # fmt: skip
+    files = len(os.listdir("/proc/self/fd"))
+    for path, why in reasons.items():
         with pytest.raises(images.BadImage, match=why):
             images.read(str(path))
+    assert len(os.listdir("/proc/self/fd")) == files
     growing = tmp_path / "growing"
     growing.write_bytes(b"123")
     fstat, calls = os.fstat, []

@@ -253,13 +253,14 @@ def test_a_signal_saves_what_is_done_and_says_how_to_go_on(signum: int, code: in
         )
     out = tmp_path / "out"
     argv = ["pack", "--data", str(data), "--out", str(out), "--size", "16", "--workers", "1"]
-    with start(*argv) as program:
+    # To the whole group, as a terminal's Ctrl-C and the container's stop are.
+    with start(*argv, start_new_session=True) as program:
         deadline = time.monotonic() + 30
         while not (out / "images.npy").exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(1.5)
         began = time.monotonic()
-        program.send_signal(signum)
+        os.killpg(program.pid, signum)
         _, errors = program.communicate(timeout=60)
     assert program.returncode == code
     assert time.monotonic() - began < 4
