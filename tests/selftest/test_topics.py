@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pinfeed.feed import Feed
+from pinfeed import Ring
 from selftest import ranks
 from selftest.topics import compile as compiling
 from selftest.topics import distributed, feed, imports, operators
@@ -30,6 +30,10 @@ def set_to(target: Any, name: str, value: Any) -> Break:
     return lambda monkeypatch: monkeypatch.setattr(target, name, value)
 
 
+def _copies(batches: Any) -> list[Any]:
+    return [batch.clone() for batch in batches]
+
+
 def more(value: Any) -> Any:
     return value + 1
 
@@ -44,8 +48,9 @@ def more(value: Any) -> Any:
         (operators.system_is_solved, wrong(torch.linalg, "solve", more)),
         (operators.network_learns, set_to(torch.optim.Adam, "step", lambda _: None)),
         (operators.saved_is_loaded, wrong(torch, "load", lambda state: {**state, "step": 4})),
-        (feed.feed_is_right_on_the_cpu, wrong(Feed, "batches", lambda batches: list(batches)[:-1])),
-        (feed.feed_is_right_on_the_cpu, wrong(Feed, "batches", lambda batches: list(batches)[::-1])),
+        (feed.ring_is_right_on_the_cpu, wrong(Ring, "batches", lambda batches: _copies(batches)[:-1])),
+        (feed.ring_is_right_on_the_cpu, wrong(Ring, "batches", lambda batches: _copies(batches)[::-1])),
+        (feed.ring_is_right_on_the_cpu, wrong(Ring, "batches", list)),  # kept beyond their time
         (compiling.compiles_on_the_cpu, set_to(torch, "compile", lambda function: lambda x, y: function(x, y) + 1)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
