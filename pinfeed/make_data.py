@@ -141,9 +141,10 @@ def picture(seed: int, number: int, label: int, width: int, height: int) -> Imag
     random = np.random.Generator(np.random.PCG64([seed, number]))
     light = _clouds(random, width, height)
     tint = np.random.Generator(np.random.PCG64([seed, label, 1 << 40])).integers(-40, 41, 3)
-    colour = Image.merge("RGB", [_clouds(random, width, height, _OCTAVES[:4]) for _ in range(3)])
-    _draw_shapes(ImageDraw.Draw(colour), random, width, height)
     # Light has the fine detail, colours are broad: so it is in photographs, and JPEG is made for that.
+    broad = [_clouds(random, -(-width // 4), -(-height // 4), _OCTAVES[:4]) for _ in range(3)]
+    colour = Image.merge("RGB", broad).resize((width, height), Image.Resampling.BILINEAR)
+    _draw_shapes(ImageDraw.Draw(colour), random, width, height)
     pixels: np.ndarray = np.asarray(light).astype(np.int32)[..., None] * 3 // 4 + np.asarray(colour) // 2
     pixels += tint.astype(np.int32) - 32
     pixels += random.integers(-8, 9, (height, width, 1), dtype=np.int32)  # of the sensor
