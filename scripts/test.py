@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scripts import base, build, names, ui, venv
-from scripts.engine import Engine, ensure_engine
+from scripts.engine import Engine, ensure_engine, gpu_options
 
 RESULTS = names.LOGS / "results"
 PYTEST = ("-m", "pytest")
@@ -38,6 +38,7 @@ class Suite:
     inside: bool = False  # runs in the test image: torch is nowhere else
     marker: str = "not slow"
     variants: tuple[str, ...] = ()  # also tested: `<variant>-<this>`
+    word: str = ""  # a command of the image under test that writes the result itself, in the place of pytest
 
 
 SUITES = (
@@ -46,6 +47,7 @@ SUITES = (
     Suite("doctor", "tests/doctor", 5, inside=True),  # its fake driver needs a compiler
     Suite("pinfeed", "tests/pinfeed", 10, inside=True),
     Suite("selftest", "tests/selftest", 5, inside=True),
+    Suite("in-image", "selftest", 8, word="selftest"),
     Suite("image", "tests/image", 15),
     Suite("browser", "tests/browser", 8),
 )
@@ -148,7 +150,9 @@ def run_suite(suite: Suite, python: Path, engine: Engine | None, variant: str) -
     if engine:  # the tests call `docker`: let it be the one that was found to work
         environ["PATH"] = f"{Path(engine.program).parent}{os.pathsep}{environ['PATH']}"
     begun = time.monotonic()
-    if suite.inside and engine:
+    if suite.word and engine:
+        code = run_word(engine, suite, variant, result)
+    elif suite.inside and engine:
         code = run_inside(engine, suite, variant, result)
     else:
         more = options(variant) if engine else []
@@ -180,6 +184,20 @@ def run_inside(engine: Engine, suite: Suite, variant: str, result: Path) -> int 
     )
     try:
         return run_limited(command, suite, os.environ)
+    finally:
+        engine.ask("rm", "--force", container)
+
+
+def run_word(engine: Engine, suite: Suite, variant: str, result: Path) -> int | None:
+    """Run a command of the image under test, with the GPU where there is one."""
+    container = f"{names.CONTAINER}-test-{suite.name}"
+    engine.ask("rm", "--force", container)
+    gpus, said = gpu_options(engine)
+    ui.say(said)
+    mount = f"{RESULTS}:/results"
+    start = engine.command("run", "--rm", "--name", container, *gpus, "--volume", mount, names.image_of(variant))
+    try:
+        return run_limited([*start, suite.word, f"--junit=/results/{result.name}"], suite, os.environ)
     finally:
         engine.ask("rm", "--force", container)
 

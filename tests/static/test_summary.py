@@ -85,6 +85,20 @@ def test_a_suite_inside_the_image_cannot_write_the_checkout(monkeypatch: pytest.
     assert line.endswith("--junitxml=/results/pinfeed.xml")
 
 
+def test_the_images_own_tests_are_counted_with_the_gpu_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make_machine(monkeypatch)
+    commands: list[list[str]] = []
+    monkeypatch.setattr(test, "run_limited", lambda command, *_: commands.append(list(command)))
+    monkeypatch.setattr(test, "gpu_options", lambda _: (["--gpus", "all"], "Using the GPUs."))
+    suite = next(suite for suite in test.SUITES if suite.word)
+    test.run_word(Engine(DOCKER, "docker"), suite, "embedded", tmp_path / "in-image.xml")
+    (command,) = commands
+    assert command[-3:] == ["pytorch-cuda:v2.7-embedded", "selftest", "--junit=/results/in-image.xml"]
+    assert "--gpus all" in " ".join(command)
+
+
 def test_an_unknown_suite_is_a_mistake() -> None:
     with pytest.raises(ui.UserError, match="SUITE takes: static"):
         test.chosen(test.SUITES, "statics")
