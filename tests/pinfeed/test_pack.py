@@ -20,6 +20,7 @@ from PIL import Image
 from pinfeed import files, images, pack, packfiles, workers
 from pinfeed.cli import main
 from pinfeed.errors import PinfeedError
+from pinfeed.packed import Packed
 from pinfeed.workers import Done, Job
 from tests.pinfeed.pictures import encoded, gradient, jpeg, photo_folder
 from tests.pinfeed.support import ROOT, start, three_parts, write_set
@@ -78,6 +79,15 @@ def test_the_set_says_what_it_is_and_numpy_would_have_written_the_same(whole: Pa
     for name in ("images.npy", "labels.npy"):
         np.save(tmp_path / name, np.load(whole / name))
         assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_what_is_packed_can_be_fed(photos: Path, whole: Path) -> None:
+    data = Packed(whole, "read")
+    target: np.ndarray = np.empty((3, 16, 16, 3), np.uint8)
+    data.gather(np.array([149, 0, 70]), target)
+    data.close()
+    assert np.array_equal(target, rows(whole)[[149, 0, 70]])
+    assert (len(data), data.shape, data.classes) == (150, (16, 16, 3), ("cat", "dog"))
 
 
 def test_workers_and_order_of_work_do_not_decide_the_bytes(photos: Path, whole: Path, tmp_path: Path) -> None:
