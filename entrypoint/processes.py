@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Optional
@@ -23,6 +24,7 @@ class Process:
     state: str
     comm: str
     started: int
+    ignores_term: bool = False
 
     @property
     def leads_terminal(self) -> bool:
@@ -31,8 +33,13 @@ class Process:
 
     @property
     def is_terminal_shell(self) -> bool:
-        """A shell on a terminal, interactive as far as one can see from outside."""
+        """A shell on a terminal, at a prompt or running a script."""
         return self.tty != 0 and self.comm in SHELLS
+
+    @property
+    def is_interactive(self) -> bool:
+        """A shell at a prompt: TERM means nothing to it, whereas a script's trap is to have its time."""
+        return self.is_terminal_shell and self.ignores_term
 
     @property
     def is_sshd(self) -> bool:
@@ -63,6 +70,7 @@ def parse_stat(text: str) -> Process:
         state=field[0],
         comm=comm,
         started=int(field[19]),
+        ignores_term=bool(int(field[30]) >> (signal.SIGTERM - 1) & 1),
     )
 
 

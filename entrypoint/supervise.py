@@ -120,7 +120,7 @@ class _Supervisor:
             return
         self._asked.add(key)
         self._send(process, signal.SIGTERM)
-        if process.is_terminal_shell:
+        if process.is_interactive:
             self._send(process, signal.SIGHUP)
         if process.state in "Tt":
             self._send(process, signal.SIGCONT)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import pty
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Optional
+
+import pytest
 
 from entrypoint.processes import Process, descendants, next_to_ask, parse_stat, read_process
 
@@ -107,9 +112,43 @@ def test_every_job_of_a_shell_is_asked() -> None:
 
 
 def test_a_strange_name_does_not_confuse_the_reader() -> None:
-    tail = "S 5 42 43 34816 42 4194304 " + " ".join(str(number) for number in range(12)) + " 777 0 0"
+    tail = "S 5 42 43 34816 42 4194304 " + " ".join(str(number) for number in range(12)) + " 777" + " 0" * 12
     found = parse_stat(f"42 (a) S 1 (b c) {tail}")
     assert found == Process(42, 5, 42, 43, 34816, "S", "a) S 1 (b c", started=777)
+
+
+@pytest.mark.parametrize(
+    ("shell", "interactive"),
+    [
+        (["bash", "--norc", "-i"], True),
+        (["sh", "-i"], True),
+        (["bash", "-c", "sleep 30; true"], False),
+        (["bash", "-c", "trap 'exit 3' TERM; sleep 30; true"], False),
+    ],
+)
+def test_a_shell_at_a_prompt_is_told_from_one_that_runs_a_script(shell: list[str], interactive: bool) -> None:
+    """Only the first gets a HUP: a script's trap may be saving something."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp(shell[0], shell)
+    try:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            seen = read_process(pid)
+            if seen and seen.comm == shell[0] and seen.is_interactive == interactive and _is_settled(pid, shell):
+                return
+            time.sleep(0.05)
+        raise AssertionError(str(seen))
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def _is_settled(pid: int, shell: list[str]) -> bool:
+    """A script has come to its sleep; a prompt needs no waiting for."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return shell[-1] == "-i" or bool(children)
 
 
 def test_this_process_reads_itself() -> None:
@@ -124,7 +163,7 @@ def test_descendants_are_found_through_parents_and_strangers_are_not(tmp_path: P
         (tmp_path / str(pid)).mkdir()
         state = "Z" if pid == 60 else "S"
         numbers = " ".join(["0"] * 17)
-        (tmp_path / str(pid) / "stat").write_text(f"{pid} (x) {state} {parent} {numbers} 5 0")
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (x) {state} {parent} {numbers} 5{' 0' * 12}")
     (tmp_path / "70").mkdir()
     (tmp_path / "self").mkdir()
     assert set(descendants(TOP, str(tmp_path))) == {10, 11, 12}
