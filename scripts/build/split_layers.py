@@ -26,7 +26,7 @@ IN_SITE_PACKAGES = {
 def make_parents(source: Path, layer: Path) -> Path:
     """Make the folders above `source` in the layer, with the owner and mode that they have in the tree."""
     target = layer / source.relative_to("/")
-    for parent in reversed(source.parents[:-1]):
+    for parent in reversed(list(source.parents)[:-1]):  # a list: Python 3.9 cannot slice `parents`
         copy = layer / parent.relative_to("/")
         if not copy.exists():
             copy.mkdir()
