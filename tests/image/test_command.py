@@ -7,7 +7,19 @@ import pytest
 from tests.support.containers import Containers
 
 # Printed by the program with repr(), so that every byte counts.
-AWKWARD = ("", " ", "two words", "a\nnewline", "tab\there", "$HOME `id` $(id)", "quo'te \"s", "\\", "*", "ünï 中文", "--")
+AWKWARD = (
+    "",
+    " ",
+    "two words",
+    "a\nnewline",
+    "tab\there",
+    "$HOME `id` $(id)",
+    "quo'te \"s",
+    "\\",
+    "*",
+    "ünï 中文",
+    "--",
+)
 
 
 def test_nothing_is_added_to_stdout_or_stderr(containers: Containers, thin: str) -> None:

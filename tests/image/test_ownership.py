@@ -15,9 +15,7 @@ WORK = "/workspace/code"
 LEAVE = "id -u; id -g; mkdir -p sub && touch file sub/file"
 
 
-def leave(
-    containers: Containers, thin: str, folder: Path, options: tuple[str, ...] = (), at: str = WORK
-) -> Done:
+def leave(containers: Containers, thin: str, folder: Path, options: tuple[str, ...] = (), at: str = WORK) -> Done:
     """Run the image with the folder mounted and leave something in it."""
     mount = ("--volume", f"{folder}:{at}", "--workdir", at)
     return containers.run(thin, "sh", "-c", LEAVE, options=[*mount, *options])
@@ -54,9 +52,7 @@ def test_rule_4_an_empty_folder_of_nobodys_is_given_to_1000(
     assert owner(folder) == owner(folder / "file") == (1000, 1000)
 
 
-def test_rule_4_a_missing_folder_is_made_and_given_to_1000(
-    containers: Containers, thin: str, folders: Folders
-) -> None:
+def test_rule_4_a_missing_folder_is_made_and_given_to_1000(containers: Containers, thin: str, folders: Folders) -> None:
     folder = folders.missing()
     assert ids(leave(containers, thin, folder)) == (1000, 1000)
     assert owner(folder) == owner(folder / "file") == (1000, 1000)
@@ -106,9 +102,7 @@ def environment(variables: dict[str, int]) -> tuple[str, ...]:
     return tuple(part for name, value in variables.items() for part in ("--env", f"{name}={value}"))
 
 
-def test_rule_1_puid_does_not_take_another_owners_folder(
-    containers: Containers, thin: str, folders: Folders
-) -> None:
+def test_rule_1_puid_does_not_take_another_owners_folder(containers: Containers, thin: str, folders: Folders) -> None:
     folder = folders.new((5555, 5555))
     mount = ("--volume", f"{folder}:{WORK}", "--env", "PUID=4321")
     done = containers.run(thin, "id", "-u", options=mount).ok()
@@ -150,9 +144,7 @@ def one_warning(done: Done) -> str:
     return lines[0]
 
 
-def test_nothing_below_the_top_folder_is_ever_given_away(
-    containers: Containers, thin: str, folders: Folders
-) -> None:
+def test_nothing_below_the_top_folder_is_ever_given_away(containers: Containers, thin: str, folders: Folders) -> None:
     """PUID's folder, with another's files in it: a recursive chown would take them."""
     folder = folders.new((4321, 4321))
     sub = folder / "sub"

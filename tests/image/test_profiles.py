@@ -39,9 +39,7 @@ def check_words(said: str, profile: Profile) -> None:
 
 
 @every_profile
-def test_a_command_runs_as_the_user_with_a_name_and_a_home(
-    containers: Containers, thin: str, profile: Profile
-) -> None:
+def test_a_command_runs_as_the_user_with_a_name_and_a_home(containers: Containers, thin: str, profile: Profile) -> None:
     done = containers.run(thin, "python", "-c", WHO, options=profile.options).ok()
     seen = json.loads(done.out)
     assert (seen["uid"], seen["gid"], seen["group"]) == (profile.uid, profile.gid, profile.gid)
@@ -69,9 +67,7 @@ def free_port() -> int:
 
 
 @every_profile
-def test_jupyterlab_answers_and_its_kernel_is_the_user(
-    containers: Containers, image: str, profile: Profile
-) -> None:
+def test_jupyterlab_answers_and_its_kernel_is_the_user(containers: Containers, image: str, profile: Profile) -> None:
     port = free_port() if profile.name == "network-host" else 8888
     network = () if "--network" in profile.options else ("--publish", "127.0.0.1::8888")
     container = containers.start(

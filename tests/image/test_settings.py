@@ -151,9 +151,7 @@ def test_the_port_option_of_docker_names_a_port_that_is_taken(containers: Contai
     assert str(port) in done.err
 
 
-def test_a_hook_that_fails_stops_the_start_and_is_named(
-    containers: Containers, image: str, folders: Folders
-) -> None:
+def test_a_hook_that_fails_stops_the_start_and_is_named(containers: Containers, image: str, folders: Folders) -> None:
     hooks = folders.new()
     folders.file(hooks / "10-say-hello", "#!/bin/sh\necho hello from $(id -u)\n", 0o755)
     folders.file(hooks / "20-check-license", "#!/bin/sh\necho no license >&2\nexit 7\n", 0o755)

@@ -8,7 +8,11 @@ from typing import Any
 
 from tests.support.containers import Containers
 
-OPTIONS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0")
+# Nothing goes out by itself: no updates, no accounts, no first-run page.
+OPTIONS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--no-first-run"),
+    *("--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
 
 
 @contextmanager

@@ -133,9 +133,7 @@ def _versions(needs: bytes, text: bytes) -> set[str]:
 
 def bind(path: Path) -> str:
     """What the loader says when it binds every symbol of the file."""
-    done = subprocess.run(
-        ["ldd", "-r", str(path)], capture_output=True, text=True, timeout=SECONDS_A_FILE, check=False
-    )
+    done = subprocess.run(["ldd", "-r", str(path)], capture_output=True, text=True, timeout=SECONDS_A_FILE, check=False)
     return done.stdout + done.stderr
 
 
