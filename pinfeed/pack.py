@@ -368,10 +368,10 @@ def _fill_holes(part: Part, target: int) -> np.ndarray:
     holes = [row for row in sorted(part.damaged) if row < count]
     movers = [row for row in range(count, total) if row not in part.damaged]
     order[holes] = movers
-    if os.fstat(target).st_size == part.whole_bytes:  # else this was done before the kill
-        for hole, mover in zip(holes, movers):
-            content = os.pread(target, part.row_bytes, packfiles.HEADER + mover * part.row_bytes)
-            write_all(target, content, packfiles.HEADER + hole * part.row_bytes)
+    for hole, mover in zip(holes, movers):
+        # Nothing is read, and so nothing moved, where a run before had shortened the file and was then killed.
+        content = os.pread(target, part.row_bytes, packfiles.HEADER + mover * part.row_bytes)
+        write_all(target, content, packfiles.HEADER + hole * part.row_bytes)
     return order
 
 

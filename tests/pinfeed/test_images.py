@@ -319,12 +319,12 @@ def test_it_agrees_with_torchvisions_resize_and_crop() -> None:
 
 def test_halving_while_decoding_changes_no_picture() -> None:
     """A large photograph is decoded at half its size; the result is nearly that of the whole one."""
-    random = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+    random = np.random.default_rng(0).integers(0, 256, (150, 200, 3), dtype=np.uint8)
     photo = Image.fromarray(random).resize((1600, 1200), Image.Resampling.BICUBIC)
     content = encoded(photo, "JPEG", quality=90)
     fast: np.ndarray = images.decode(content, size=128).pixels.astype(float)
     whole = np.asarray(images.fit(Image.fromarray(images.decode(content).pixels), 128)).astype(float)
-    assert 10 * np.log10(255**2 / max(1e-9, float(((fast - whole) ** 2).mean()))) > 40
+    assert 10 * np.log10(255**2 / max(1e-9, float(((fast - whole) ** 2).mean()))) > 42  # 47; 37 if halved once more
 
 
 def test_a_picture_of_one_pixel_and_a_strip_have_their_square() -> None:

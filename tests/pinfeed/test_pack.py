@@ -20,6 +20,7 @@ from PIL import Image
 from pinfeed import files, images, pack, packfiles, workers
 from pinfeed.cli import main
 from pinfeed.errors import PinfeedError
+from pinfeed.journal import Journal
 from pinfeed.packed import Packed
 from pinfeed.workers import Done, Job
 from tests.pinfeed.pictures import encoded, gradient, jpeg, photo_folder
@@ -278,6 +279,24 @@ def test_a_signal_saves_what_is_done_and_says_how_to_go_on(signum: int, code: in
     assert "--resume" in errors and len(errors.splitlines()) == 1
     journal = (out / ".pack" / "done.jsonl").read_text().splitlines()
     assert journal and json.loads(journal[0])["count"] == 64
+
+
+def test_a_line_that_a_kill_cut_short_spoils_none_that_come_after(tmp_path: Path) -> None:
+    """Killed twice, and what was done in between counts."""
+    with open(tmp_path / "images.npy", "wb") as images_file:
+        first = Journal(tmp_path / ".pack", {"size": 1})
+        first.add({"start": 0})
+        first.flush(images_file.fileno())
+        first.close()
+        with open(tmp_path / ".pack" / "done.jsonl", "a") as file:
+            file.write('{"start": 1, "cou')
+        second = Journal(tmp_path / ".pack", {"size": 1})
+        second.add({"start": 2})
+        second.flush(images_file.fileno())
+        second.close()
+    third = Journal(tmp_path / ".pack", {"size": 1})
+    third.close()
+    assert third.done == [{"start": 0}, {"start": 2}]
 
 
 def test_an_end_that_was_interrupted_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
