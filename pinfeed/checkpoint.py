@@ -13,7 +13,7 @@ import torch
 from pinfeed.errors import BAD_DATA, NO_INPUT, PinfeedError
 from pinfeed.train import Learner
 
-FORMAT = 1
+FORMAT = 2  # 1 knew neither models nor augmentation, and tallied no samples
 
 
 @dataclasses.dataclass
@@ -22,7 +22,7 @@ class Progress:
 
     epoch: int = 0  # epochs that are finished
     step: int = 0  # steps done of the epoch that is not
-    tally: list[float] = dataclasses.field(default_factory=lambda: [0.0, 0.0])  # of those steps
+    tally: list[float] = dataclasses.field(default_factory=lambda: [0.0, 0.0, 0.0])  # of those steps
     epoch_seconds: float = 0.0  # spent on those steps
     seconds: float = 0.0  # spent on the whole run, with evaluation and saving
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)

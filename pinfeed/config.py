@@ -12,9 +12,12 @@ from pinfeed.errors import PinfeedError
 
 DEVICES = ("auto", "cpu", "cuda")
 AMP_MODES = ("auto", "bf16", "fp16", "off")
+MODELS = ("auto", "small-cnn", "resnet18", "resnet50")
+AUGMENTS = ("auto", "none", "flip", "zoom", "crop")
+FEEDS = ("auto", "ring", "prefetch", "loader")
 
 # What decides the weights that come out. A resumed run must have the same; the rest may change.
-RECIPE = ("epochs", "batch_size", "seed", "lr", "limit")
+RECIPE = ("epochs", "batch_size", "seed", "lr", "limit", "model", "augment", "image_size")
 
 _MAX_SEED = 2**63 - 1
 
@@ -31,6 +34,13 @@ class TrainConfig:
     lr: float = 0.1
     device: str = "auto"
     amp: str = "auto"
+    model: str = "auto"
+    augment: str = "auto"
+    image_size: Optional[int] = None
+    channels_last: bool = True
+    compile: bool = False
+    feed: str = "auto"
+    save_every: Optional[int] = None
     pin_memory: bool = True
     workers: Optional[int] = None
     resume: Optional[str] = None
@@ -43,13 +53,20 @@ class TrainConfig:
         self._check_whole("batch_size", 1, 1_000_000, "128")
         self._check_whole("seed", 0, _MAX_SEED, "0")
         if self.workers is not None:
-            self._check_whole("workers", 1, 1024, "auto")
+            self._check_whole("workers", 0, 1024, "auto")
         if self.limit is not None:
             self._check_whole("limit", 1, 1_000_000_000, "2000")
+        if self.image_size is not None:
+            self._check_whole("image_size", 8, 4096, "224")
+        if self.save_every is not None:
+            self._check_whole("save_every", 1, 1_000_000_000, "1000")
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise PinfeedError("--lr must be a number above 0", f"--lr {self.lr:g}", "pinfeed train --lr 0.1 ...")
         self._check_choice("device", DEVICES)
         self._check_choice("amp", AMP_MODES)
+        self._check_choice("model", MODELS)
+        self._check_choice("augment", AUGMENTS)
+        self._check_choice("feed", FEEDS)
 
     def recipe(self) -> dict[str, Any]:
         """The settings that decide the result, as they are kept in the checkpoint."""

@@ -12,6 +12,7 @@ import torch
 
 from pinfeed.config import TrainConfig
 from pinfeed.errors import UNAVAILABLE, PinfeedError
+from pinfeed.team import Team
 
 AMP_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -35,11 +36,12 @@ class Hardware:
         return AMP_TYPES.get(self.amp)
 
 
-def choose(config: TrainConfig) -> Hardware:
-    """Fit the configuration to the machine, or say why it does not fit. Sets torch's thread count."""
-    threads = _use_threads(config.workers)
+def choose(config: TrainConfig, team: Optional[Team] = None) -> Hardware:
+    """Fit the configuration to the machine, or say why it does not fit. Sets torch's threads, and its GPU."""
+    team = team or Team()
+    threads = _use_threads(config.workers, team.local_size)
     if config.device != "cpu" and torch.cuda.is_available():
-        return _gpu(config, threads)
+        return _gpu(config, threads, team)
     if config.device == "cuda":
         raise _no_gpu("--device cuda")
     if config.amp not in ("auto", "off"):
@@ -49,9 +51,17 @@ def choose(config: TrainConfig) -> Hardware:
     return Hardware(torch.device("cpu"), _processor_name(), "off", False, threads, note)
 
 
-def _gpu(config: TrainConfig, threads: int) -> Hardware:
-    device = torch.device("cuda", 0)
+def _gpu(config: TrainConfig, threads: int, team: Team) -> Hardware:
+    if team.local_rank >= torch.cuda.device_count():
+        raise PinfeedError(
+            "there are more processes on this machine than GPUs",
+            f"process {team.local_rank + 1} of {team.local_size}, {torch.cuda.device_count()} GPUs",
+            f"torchrun --nproc-per-node {torch.cuda.device_count()} ...; or --device cpu",
+        )
+    device = torch.device("cuda", team.local_rank)
     try:
+        # Before anything else: a thread or a library that does not know better takes GPU 0.
+        torch.cuda.set_device(device)
         # A driver, a memory or an architecture that does not fit shows itself at the first kernel.
         torch.zeros(1, device=device).add_(1).item()
         name = torch.cuda.get_device_name(device)
@@ -90,12 +100,12 @@ def _no_gpu(asked: str) -> PinfeedError:
     )
 
 
-def _use_threads(asked: Optional[int]) -> int:
+def _use_threads(asked: Optional[int], processes: int) -> int:
     """Tell torch how many threads to use. OMP_NUM_THREADS, which torch reads by itself, is left alone."""
     if asked is None and not os.environ.get("OMP_NUM_THREADS"):
-        asked = _cpus()
+        asked = _cpus() // processes
     if asked is not None:
-        torch.set_num_threads(asked)
+        torch.set_num_threads(max(1, asked))
     return torch.get_num_threads()
 
 

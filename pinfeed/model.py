@@ -1,21 +1,43 @@
-"""The network: three convolutions, small enough for a laptop's processor."""
+"""The networks: three convolutions, small enough for a laptop's processor, and torchvision's ResNets."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import nn
 
-NAME = "small-cnn"
+from pinfeed.errors import UNAVAILABLE, PinfeedError
+from pinfeed.sources import SMALL
+
 WIDTHS = (16, 32, 64)
 
-# Of Fashion-MNIST's 60,000 training images, in grey levels.
-_MEAN, _STD = 72.94, 90.02
+
+class Network(nn.Module):
+    """uint8 images to scores: what prepares the images, then the model."""
+
+    def __init__(self, transform: nn.Module, model: nn.Module) -> None:
+        super().__init__()
+        self.transform, self.model = transform, model
+
+    def forward(self, images: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.model(self.transform(images, keys))
+        return scores
 
 
-def small_cnn(classes: int) -> nn.Module:
-    """28 x 28 grey images to `classes` scores; 29,178 parameters for ten classes."""
+def chosen(name: str, side: int) -> str:
+    """The model that `--model` means for images of this side."""
+    return ("small-cnn" if side < SMALL else "resnet18") if name == "auto" else name
+
+
+def make(name: str, classes: int, channels: int, side: int) -> nn.Module:
+    """The network `name` for images of that many channels and that side."""
+    return small_cnn(classes, channels, side) if name == "small-cnn" else _resnet(name, classes, channels, side)
+
+
+def small_cnn(classes: int, channels: int = 1, side: int = 28) -> nn.Module:
+    """Images to `classes` scores; 29,178 parameters for ten classes of 28 x 28 grey images."""
     layers: list[nn.Module] = []
-    channels, side = 1, 28
     for width in WIDTHS:
         # Pooling comes before normalising, which then has a quarter of the pixels to go through.
         layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.MaxPool2d(2)]
@@ -24,9 +46,22 @@ def small_cnn(classes: int) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * side * side, classes))
 
 
-def normalised(images: torch.Tensor) -> torch.Tensor:
-    """uint8 grey levels to floats around zero, on the device that they are on."""
-    return images.float().sub_(_MEAN).div_(_STD)
+def _resnet(name: str, classes: int, channels: int, side: int) -> nn.Module:
+    try:
+        from torchvision import models
+    except ImportError:
+        raise PinfeedError(
+            f"--model {name} needs torchvision", "it is not installed", "pip install torchvision, or --model small-cnn",
+            UNAVAILABLE,
+        ) from None  # fmt: skip
+    network: Any = models.get_model(name, weights=None, num_classes=classes)
+    if side < SMALL:
+        # The usual beginning would shrink a small image to a quarter before anything has been seen in it.
+        network.conv1 = nn.Conv2d(channels, 64, 3, padding=1, bias=False)
+        network.maxpool = nn.Identity()
+    elif channels != 3:
+        network.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+    return network
 
 
 def parameter_count(model: nn.Module) -> int:

@@ -97,6 +97,10 @@ class Packed:
             if read != self._row:
                 raise _changed(self._path)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In a worker process it is opened anew."""
+        return type(self), (self.folder, "read" if self._map is None else "map")
+
     def close(self) -> None:
         """Let go of file and map."""
         self._map = None

@@ -21,11 +21,6 @@ def epoch_order(count: int, seed: int, epoch: int) -> torch.Tensor:
     return torch.randperm(count, generator=generator(seed, "order", epoch))
 
 
-def epoch_flips(count: int, seed: int, epoch: int) -> torch.Tensor:
-    """For each place in that order: is the image shown mirrored?"""
-    return torch.rand(count, generator=generator(seed, "flip", epoch)) < 0.5
-
-
 def shard(order: torch.Tensor, rank: int, world_size: int) -> torch.Tensor:
     """What rank `rank` visits: every world_size-th sample from its own place on.
 

@@ -30,6 +30,11 @@ class Stop:
         self._since = 0.0
         self._before: dict[int, Any] = {}
 
+    @property
+    def signum(self) -> int:
+        """The signal that has come, or 0."""
+        return self._signum or 0
+
     def check(self) -> None:
         """Raise StopRequested if a signal has come."""
         if self._signum is not None:

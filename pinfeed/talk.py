@@ -46,8 +46,8 @@ class Talk:
         self._bar = _bar(self._err, label, first, steps)
         self._due = self._began + (LINE_EVERY if self._bar is None else _LOSS_EVERY)
 
-    def step(self, done: int, loss: Callable[[], float]) -> None:
-        """`done` steps are done; `loss` is only called when it is to be shown."""
+    def step(self, done: int, loss: Callable[[], float], waited: Callable[[], float] = lambda: 0.0) -> None:
+        """`done` steps are done. `loss` and the share of time `waited` for data are only asked to be shown."""
         now = time.monotonic()
         if self._bar is not None:
             self._bar.update(done - self._bar.n)
@@ -57,10 +57,11 @@ class Talk:
         speed = f"{steps_a_second * self._batch_size:,.0f} img/s"
         if self._bar is None:
             left = (self._steps - done) / steps_a_second
-            self.say(f"{self._label}  step {done}/{self._steps}  loss {loss():.4f}  {speed}, {left:.0f} s left")
+            state = f"loss {loss():.4f}  {speed}, waited {waited():.1%} for data, {left:.0f} s left"
+            self.say(f"{self._label}  step {done}/{self._steps}  {state}")
             self._due = now + LINE_EVERY
         else:
-            self._bar.set_postfix_str(f"loss {loss():.4f}, {speed}")
+            self._bar.set_postfix_str(f"loss {loss():.4f}, {speed}, waited {waited():.1%}")
             self._due = now + _LOSS_EVERY
 
     def begin_work(self, label: str, first: int, total: int, unit: str) -> None:
@@ -121,6 +122,12 @@ def _mute(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def to_nobody() -> Talk:
+    """The talk of a process whose words another one says."""
+    nowhere = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+    return Talk(nowhere, nowhere)
 
 
 def to_terminal() -> Talk:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any, Optional
+from collections.abc import Callable, Iterator
+from typing import Any, Optional, Protocol
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from pinfeed import seeds
-from pinfeed.feed import Batch, Feed
-from pinfeed.model import normalised
+from pinfeed.meter import Statistics
+from pinfeed.model import Network
+from pinfeed.ring import Batch
 
 MOMENTUM = 0.9
 WEIGHT_DECAY = 5e-4
 WARM_UP = 0.2  # the share of all steps in which the learning rate rises
+
+
+class Feed(Protocol):
+    """Where batches come from: the ring, or a DataLoader."""
+
+    batch_size: int
+    statistics: Statistics
+
+    def batches(self, order: torch.Tensor, first: int = 0, epoch: int = 0) -> Iterator[Batch]: ...
+    def close(self) -> None: ...
 
 
 @dataclasses.dataclass
@@ -25,6 +37,8 @@ class Learner:
     """A model, and what teaches it."""
 
     model: nn.Module
+    training: nn.Module  # the model behind its transform; perhaps compiled, and shared out among processes
+    testing: nn.Module
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     device: torch.device
@@ -50,30 +64,28 @@ class Learner:
             self.scaler.load_state_dict(state["scaler"])
 
 
-@dataclasses.dataclass(frozen=True)
-class EpochPlan:
-    """The random choices of one epoch: which sample comes when, and which are mirrored."""
-
-    order: torch.Tensor
-    flips: torch.Tensor
-
-
-def plan_epoch(count: int, steps: int, batch_size: int, seed: int, epoch: int) -> EpochPlan:
-    """`steps` full batches out of `count` samples; what is left over differs from epoch to epoch."""
-    used = steps * batch_size
-    return EpochPlan(seeds.epoch_order(count, seed, epoch)[:used], seeds.epoch_flips(used, seed, epoch))
-
-
-def make_learner(model: nn.Module, device: torch.device, amp_type: Optional[torch.dtype], lr: float) -> Learner:
-    """Put the model on its device and give it an optimizer."""
-    model = model.to(device=device, memory_format=torch.channels_last)
-    fused = device.type == "cuda"
+def make_learner(
+    model: nn.Module,
+    transforms: tuple[nn.Module, nn.Module],
+    device: torch.device,
+    amp_type: Optional[torch.dtype],
+    lr: float,
+    *,
+    channels_last: bool = True,
+    wrap: Callable[[nn.Module], nn.Module] = lambda module: module,
+) -> Learner:
+    """Put the model on its device and give it an optimizer. `wrap` compiles it, or shares it out."""
+    model = model.to(device)
+    if channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    training, testing = (Network(transform, model).to(device) for transform in transforms)
     optimizer = torch.optim.SGD(
-        model.parameters(), lr=lr, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True, fused=fused
-    )
+        model.parameters(), lr=lr, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, nesterov=True,
+        fused=device.type == "cuda",
+    )  # fmt: skip
     # bf16 has float32's range and needs no scaler; fp16 gradients would vanish without one.
     scaler = torch.amp.GradScaler(device.type, enabled=amp_type is torch.float16)
-    return Learner(model, optimizer, scaler, device, amp_type)
+    return Learner(model, wrap(training), testing, optimizer, scaler, device, amp_type)
 
 
 def learning_rate(step: int, steps: int, peak: float) -> float:
@@ -84,55 +96,63 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
     return peak * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / (steps - warm_up)))
 
 
-def train_step(learner: Learner, batch: Batch, flips: torch.Tensor, lr: float, tally: torch.Tensor) -> None:
-    """Learn from one batch, and add (summed loss, correct answers) to `tally`."""
+def epoch_order(count: int, used: int, seed: int, epoch: int) -> torch.Tensor:
+    """`used` of `count` samples: whole batches. What is left over differs from epoch to epoch."""
+    return seeds.epoch_order(count, seed, epoch)[:used]
+
+
+def train_step(learner: Learner, batch: Batch, lr: float, tally: torch.Tensor) -> None:
+    """Learn from one batch, and add (summed loss, correct answers, samples) to `tally`."""
     for group in learner.optimizer.param_groups:
         group["lr"] = lr
-    images = normalised(batch.images)
-    images = torch.where(flips[:, None, None, None], images.flip(3), images)
     with learner.autocast():
-        scores = learner.model(images)
-        loss = functional.cross_entropy(scores, batch.labels)
+        scores = learner.training(batch.images, batch.keys)
+        loss_sum = functional.cross_entropy(scores, batch.labels, reduction="sum")
+        # An image that could not be read has no label, and a batch may be of such alone.
+        loss = loss_sum / (batch.labels >= 0).sum().clamp(min=1)
     learner.optimizer.zero_grad(set_to_none=True)
     learner.scaler.scale(loss).backward()
     learner.scaler.step(learner.optimizer)
     learner.scaler.update()
-    # Stays on the device: reading it here would make the processor wait for the GPU at each step.
-    tally += torch.stack([loss.detach() * len(batch.labels), (scores.argmax(1) == batch.labels).sum()])
+    _add(tally, loss_sum.detach(), scores, batch.labels)
 
 
 def train_epoch(
     learner: Learner,
-    feed: Feed,
-    plan: EpochPlan,
+    batches: Iterator[Batch],
     first: int,
     lr_at: Callable[[int], float],
     tally: torch.Tensor,
     on_step: Callable[[int], None],
 ) -> None:
-    """The batches of one epoch from number `first` on. `on_step` hears how many are done, and may raise."""
+    """The batches of one epoch, the first of which is number `first`. `on_step` hears how many are done."""
     learner.model.train()
-    flips = plan.flips.to(learner.device).split(feed.batch_size)
-    for number, batch in enumerate(feed.batches(plan.order, first), first):
-        train_step(learner, batch, flips[number], lr_at(number), tally)
-        on_step(number + 1)
+    with contextlib.closing(batches):  # type: ignore[type-var]
+        for number, batch in enumerate(batches, first):
+            train_step(learner, batch, lr_at(number), tally)
+            on_step(number + 1)
 
 
 @torch.inference_mode()
-def evaluate(learner: Learner, feed: Feed, count: int, check: Callable[[], None]) -> tuple[float, float]:
-    """Mean loss and accuracy over the feed's `count` samples. `check` may raise between batches."""
+def evaluate(learner: Learner, feed: Feed, order: torch.Tensor, check: Callable[[], None]) -> torch.Tensor:
+    """(summed loss, correct answers, samples) of the samples in `order`. `check` may raise between batches."""
     learner.model.eval()
     tally = new_tally(learner.device)
-    for batch in feed.batches(torch.arange(count)):
-        with learner.autocast():
-            scores = learner.model(normalised(batch.images))
-            loss = functional.cross_entropy(scores, batch.labels, reduction="sum")
-        tally += torch.stack([loss, (scores.argmax(1) == batch.labels).sum()])
-        check()
-    loss_sum, correct = tally.tolist()
-    return loss_sum / count, correct / count
+    with contextlib.closing(feed.batches(order)) as batches:  # type: ignore[type-var]
+        for batch in batches:
+            with learner.autocast():
+                scores = learner.testing(batch.images, batch.keys)
+                loss = functional.cross_entropy(scores, batch.labels, reduction="sum")
+            _add(tally, loss, scores, batch.labels)
+            check()
+    return tally
 
 
 def new_tally(device: torch.device) -> torch.Tensor:
-    """A place on the device where a loss and a count of correct answers are summed."""
-    return torch.zeros(2, dtype=torch.float64, device=device)
+    """A place on the device where a loss, correct answers and samples are summed."""
+    return torch.zeros(3, dtype=torch.float64, device=device)
+
+
+def _add(tally: torch.Tensor, loss_sum: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor) -> None:
+    # Stays on the device: reading it here would make the processor wait for the GPU at each step.
+    tally += torch.stack([loss_sum, (scores.argmax(1) == labels).sum(), (labels >= 0).sum()])

@@ -15,7 +15,7 @@ from pinfeed.errors import PinfeedError
     "setting",
     [
         {"epochs": 0}, {"epochs": -1}, {"batch_size": 0}, {"batch_size": -8}, {"seed": -1}, {"seed": 2**63},
-        {"lr": 0.0}, {"lr": -0.1}, {"lr": float("nan")}, {"lr": float("inf")}, {"workers": 0},
+        {"lr": 0.0}, {"lr": -0.1}, {"lr": float("nan")}, {"lr": float("inf")}, {"workers": -1},
         {"workers": 5000}, {"limit": 0}, {"device": "tpu"}, {"amp": "int8"},
     ],
     ids=str,

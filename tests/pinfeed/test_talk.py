@@ -36,8 +36,8 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None
         talk.step(done, lambda: 0.5)
     talk.end_epoch()
     assert out.getvalue().splitlines() == [
-        "epoch 1/2  step 40/100  loss 0.5000  40 img/s, 15 s left",
-        "epoch 1/2  step 80/100  loss 0.5000  40 img/s, 5 s left",
+        "epoch 1/2  step 40/100  loss 0.5000  40 img/s, waited 0.0% for data, 15 s left",
+        "epoch 1/2  step 80/100  loss 0.5000  40 img/s, waited 0.0% for data, 5 s left",
     ]
     assert err.getvalue() == ""
 
@@ -52,11 +52,11 @@ def test_a_terminal_gets_a_bar_with_loss_and_speed(monkeypatch: pytest.MonkeyPat
     talk.begin_epoch("epoch 1/2", first=50, steps=100, batch_size=10)
     for done in range(51, 101):
         now[0] += 0.5
-        talk.step(done, lambda: 0.25)
+        talk.step(done, lambda: 0.25, lambda: 0.03)
     talk.say("a line")
     talk.end_epoch()
     assert "epoch 1/2" in err.getvalue()
-    assert "loss 0.2500, 20 img/s" in err.getvalue()
+    assert "loss 0.2500, 20 img/s, waited 3.0%" in err.getvalue()
     assert out.getvalue() == "a line\n"
 
 
