@@ -14,7 +14,7 @@ from entrypoint.gpu import require_gpu
 from entrypoint.log import fail, say, warn
 from entrypoint.machine import WORKSPACE
 from entrypoint.privileges import become, give_stdio, run_as
-from entrypoint.probes import forget_probes
+from entrypoint.probes import forget_probes, record_starting
 from entrypoint.program import NOT_FOUND, become_program
 from entrypoint.settings import Settings
 from entrypoint.tuning import problems, raise_open_files
@@ -120,6 +120,7 @@ def _run_services(plan: Plan, settings: Settings, user: User) -> int:
     from entrypoint.supervise import supervise
 
     refuse_early(plan.word, settings, user)
+    record_starting(user.rundir)
     give_stdio(user.identity)
     run_as(user.identity, lambda: run_hooks(find_hooks(), user.environ, WORKSPACE))
     for line in run_as(user.identity, lambda: problems(user.environ)):

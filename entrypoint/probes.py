@@ -17,6 +17,11 @@ def record_probes(rundir: Path, probes: Sequence[Mapping[str, object]]) -> None:
     write_file(rundir / _NAME, json.dumps({"version": 1, "services": list(probes)}).encode(), 0o644)
 
 
+def record_starting(rundir: Path) -> None:
+    """While hooks run and host keys are made nothing answers yet, and nothing must pass for healthy."""
+    record_probes(rundir, [{"name": "the container", "probe": "starting"}])
+
+
 def forget_probes(rundir: Path) -> None:
     """An image made by `docker commit` brings the list of a container that did run services."""
     (rundir / _NAME).unlink(missing_ok=True)

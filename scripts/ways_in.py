@@ -38,7 +38,8 @@ def services(engine: Engine, name: str) -> dict[str, str]:
     """Read which services the container wrote down, and the addresses they answer at inside."""
     answer = engine.ask("exec", name, "cat", f"{container.RUN_DIRECTORY}/services.json")
     try:
-        return {service["name"]: service.get("url", "") for service in json.loads(answer.out)["services"]}
+        listed = json.loads(answer.out)["services"]
+        return {one["name"]: one.get("url", "") for one in listed if one.get("probe") != "starting"}
     except (ValueError, KeyError, TypeError):
         return {}
 

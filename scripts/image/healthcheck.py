@@ -80,6 +80,8 @@ def _probe(service: dict[str, Any]) -> str:
             _probe_http(str(service["url"]))
         elif kind == "banner":
             _probe_sshd(int(service["port"]), service["folder"])
+        elif kind == "starting":
+            raise UnhealthyError(f"{name} is still starting")
         else:
             raise UnhealthyError(f"{name}: unknown probe {kind!r}")
     except (OSError, ValueError, KeyError) as error:

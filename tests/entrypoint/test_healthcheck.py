@@ -215,6 +215,10 @@ def test_a_damaged_list_is_not_healthy(check: Any, content: Any) -> None:
     assert (code, "damaged" in line) == (1, True)
 
 
+def test_a_start_that_is_not_through_is_not_healthy(check: Any) -> None:
+    assert check({"name": "the container", "probe": "starting"}) == (1, "unhealthy: the container is still starting\n")
+
+
 def test_an_unknown_probe_is_not_healthy(check: Any) -> None:
     assert check({"name": "x", "probe": "magic"}) == (1, "unhealthy: x: unknown probe 'magic'\n")
 
