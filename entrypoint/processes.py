@@ -25,6 +25,7 @@ class Process:
     comm: str
     started: int
     ignores_term: bool = False
+    catches_term: bool = False
 
     @property
     def leads_terminal(self) -> bool:
@@ -40,6 +41,11 @@ class Process:
     def is_interactive(self) -> bool:
         """A shell at a prompt: TERM means nothing to it, whereas a script's trap is to have its time."""
         return self.is_terminal_shell and self.ignores_term
+
+    @property
+    def has_trap(self) -> bool:
+        """A script that wants to do something before it ends."""
+        return self.is_terminal_shell and self.catches_term
 
     @property
     def is_sshd(self) -> bool:
@@ -70,8 +76,13 @@ def parse_stat(text: str) -> Process:
         state=field[0],
         comm=comm,
         started=int(field[19]),
-        ignores_term=bool(int(field[30]) >> (signal.SIGTERM - 1) & 1),
+        ignores_term=_has_term(field[30]),
+        catches_term=_has_term(field[31]),
     )
+
+
+def _has_term(signals: str) -> bool:
+    return bool(int(signals) >> (signal.SIGTERM - 1) & 1)
 
 
 def descendants(top: int, proc: str = "/proc") -> dict[int, Process]:
@@ -102,7 +113,8 @@ def _turn(one: Process, below: Mapping[int, list[Process]]) -> Iterator[Process]
     children = below.get(one.pid, [])
     sessions = [child for child in children if _holds_session(child, one, below)]
     waits_for = sessions or (children if _waits_for_jobs(one, children) else [])
-    if not waits_for:
+    # A shell comes to its trap only when the program that it waits for has ended: both are asked.
+    if not waits_for or one.has_trap:
         yield one
     for child in waits_for:
         yield from _turn(child, below)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
@@ -109,6 +110,13 @@ LOGIN_ALONE = process(23, TOP, "bash", TTY, session=23)
 def test_every_job_of_a_shell_is_asked() -> None:
     jobs = [process(pid, 23, "python", TTY, session=23) for pid in (24, 25, 26)]
     assert turn(LOGIN_ALONE, *jobs) == [24, 25, 26]
+
+
+def test_a_script_with_a_trap_is_asked_beside_its_job_and_one_without_waits_for_it() -> None:
+    """Without a trap its end would hang up on the trainer; with one it must hear of the stop in time."""
+    script = process(23, TOP, "bash", TTY, session=23)
+    assert turn(script, TRAIN) == [24]
+    assert turn(replace(script, catches_term=True), TRAIN) == [23, 24]
 
 
 def test_a_strange_name_does_not_confuse_the_reader() -> None:
