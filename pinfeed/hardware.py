@@ -73,6 +73,7 @@ def _gpu(config: TrainConfig, threads: int, team: Team) -> Hardware:
             "run `doctor`, which names the cause; or train on the processor: --device cpu",
             UNAVAILABLE,
         ) from None
+    torch.backends.cudnn.benchmark = True  # shapes are the same in each step: let cuDNN look for what is fastest
     amp = config.amp
     if amp == "auto":
         amp = "bf16" if major >= _AMPERE else "fp16"

@@ -82,7 +82,8 @@ class Run:
     @property
     def augment(self) -> str:
         """What is done to training images."""
-        automatic = "flip" if self.side < sources.SMALL else "crop"
+        files_or_photos = isinstance(self.splits.train, FolderSamples) or self.side >= sources.SMALL
+        automatic = "crop" if files_or_photos else "flip"
         return automatic if self.config.augment == "auto" else self.config.augment
 
     @property
