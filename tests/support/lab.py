@@ -37,7 +37,7 @@ class Lab:
         lab.wait()
         return cls(lab.url, token or printed_token(container), container)
 
-    def wait(self) -> None:
+    def wait(self, pause: float = 0.1) -> None:
         """Wait until it answers at all."""
 
         def probe() -> Optional[bool]:
@@ -49,7 +49,7 @@ class Lab:
             except requests.RequestException:
                 return None
 
-        until("JupyterLab to answer", probe, lambda: self._container.log() if self._container else self.url)
+        until("JupyterLab to answer", probe, lambda: self._container.log() if self._container else self.url, pause)
 
     def ask(self, path: str, method: str = "GET", **more: Any) -> requests.Response:
         """One request; its answer whatever the status."""
