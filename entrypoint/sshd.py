@@ -105,11 +105,13 @@ def _refuse_profile(identity: Identity) -> None:
     if not os.path.exists(SSHD):
         raise StartError("this image has no sshd", f"{SSHD} is missing", "docker run IMAGE --version shows what it is")
     if identity.profile == PLAIN:
+        ids = "-e PUID=$(id -u) -e PGID=$(id -g); everything but sshd then runs with them"
         raise StartError(
             "ssh needs a container that starts as root",
             f"it was started with --user {identity.uid}:{identity.gid}",
-            "leave --user out and give your ids instead: -e PUID=$(id -u) -e PGID=$(id -g); "
-            "everything but sshd then runs with them",
+            "leave --user out; in a rootless engine uid 0 is you"
+            if identity.mapped
+            else f"leave --user out and give your ids instead: {ids}",
         )
 
 
@@ -125,7 +127,9 @@ def _refuse_capabilities(held: frozenset[str]) -> None:
 
 
 def _terminal_warning(user: User) -> tuple[str, ...]:
-    missing = [name for name in _FOR_TERMINALS if name not in user.capabilities]
+    # A user namespace has no audit, and sshd does not ask for it there.
+    wanted = [name for name in _FOR_TERMINALS if not (user.identity.mapped and name == "AUDIT_WRITE")]
+    missing = [name for name in wanted if name not in user.capabilities]
     if not missing:
         return ()
     return (f"ssh gives no terminal without {', '.join(missing)}: docker run --cap-add {' --cap-add '.join(missing)}",)

@@ -35,7 +35,8 @@ exit $status
 
 
 def user(profile: str = "root", capabilities: frozenset[str] = ALL, uid: int = 1000, **more: Any) -> User:
-    identity = Identity(uid, uid, (), "user", "/home/user", True, profile)
+    mapped = more.pop("mapped", False)
+    identity = Identity(uid, uid, (), "user", "/home/user", True, profile, mapped=mapped)
     return User(identity, Path("/run/pytorch-cuda"), {}, capabilities, **more)
 
 
@@ -86,6 +87,14 @@ def test_those_for_a_terminal_are_only_warned_of(program: Any) -> None:
     sshd.refuse(settings(), few, KEYS)
     assert sshd._terminal_warning(few) == ("ssh gives no terminal without FOWNER: docker run --cap-add FOWNER",)
     assert sshd._terminal_warning(user()) == ()
+
+
+def test_a_rootless_engine_has_other_remedies_and_needs_no_audit(program: Any) -> None:
+    with pytest.raises(StartError, match="starts as root") as caught:
+        sshd.refuse(settings(), user("user", mapped=True), KEYS)
+    assert "PUID" not in caught.value.do
+    assert sshd._terminal_warning(user(capabilities=ALL - {"AUDIT_WRITE"}, mapped=True)) == ()
+    assert sshd._terminal_warning(user(capabilities=ALL - {"AUDIT_WRITE"})) != ()
 
 
 def test_no_key_is_refused_with_the_way_to_give_one(program: Any) -> None:

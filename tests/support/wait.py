@@ -12,6 +12,7 @@ T = TypeVar("T")
 BUDGETS = {
     "a command": 60,
     "many logins": 240,
+    "installing Podman": 240,
     "a program that loads torch": 180,
     "the compiler": 240,
     "a short training": 180,
