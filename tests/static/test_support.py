@@ -39,7 +39,7 @@ def test_a_terminal_shows_the_program_and_passes_ctrl_c() -> None:
     with Terminal(command) as terminal:
         terminal.wait_for("True True")
         terminal.press(CTRL_C)
-        assert terminal.wait() in (1, 130, -2)
+        assert terminal.wait() != 0
     assert "KeyboardInterrupt" in terminal.screen
 
 
