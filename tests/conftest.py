@@ -47,11 +47,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     outcome = yield
     report = outcome.get_result()
     if report.failed and "client" in getattr(item, "fixturenames", ()):
-        from tests.support.containers import ALIVE
+        from tests.support.containers import logs_of_all
 
-        for tracked in ALIVE:
-            if not tracked.gone:
-                report.sections.append((f"log of {tracked.name}", tracked.log()[-20000:]))
+        report.sections.extend(logs_of_all())
 
 
 @pytest.fixture(scope="session")

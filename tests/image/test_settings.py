@@ -79,11 +79,13 @@ EVERYWHERE = (
 
 
 def check(done: Done, mistake: Mistake, code: int = 64) -> None:
-    """The message is all that was said, and has its three parts."""
+    """The message has its three parts and comes last; before it stand at most notes about the machine, a line each."""
     done.ended(code)
     assert done.out == ""
-    message = THREE_PARTS.fullmatch(done.err)
-    assert message, f"not one message in three parts:\n{done}"
+    notes, start, words = done.err.rpartition("start: ")
+    message = THREE_PARTS.fullmatch(start + words)
+    assert message, f"not one message in three parts at the end:\n{done}"
+    assert all(line.startswith("pytorch-cuda: ") for line in notes.splitlines()), f"more than notes before it:\n{done}"
     for part in ("what", "seen", "do"):
         assert getattr(mistake, part) in message[part], f"{part} lacks {getattr(mistake, part)!r}:\n{done}"
     assert "a-secret" not in done.err

@@ -198,6 +198,17 @@ class Tracked:
 ALIVE: list[Tracked] = []
 
 
+def logs_of_all() -> list[tuple[str, str]]:
+    """A title and the last words of every container that is there."""
+    import docker.errors
+
+    found = []
+    for tracked in ALIVE:
+        with contextlib.suppress(docker.errors.APIError):
+            found.append((f"log of {tracked.name}", tracked.log()[-20000:]))
+    return found
+
+
 @dataclass
 class Containers:
     """Starts containers and takes all of them away in the end."""
@@ -280,12 +291,17 @@ class Containers:
 
 def remove_left_overs(client: Any) -> None:
     """Take away what an earlier run, ended by force, left behind."""
-    for container in client.containers.list(all=True, filters={"label": LABEL}):
-        if not _is_running(container.labels[LABEL]):
-            container.remove(force=True, v=True)
-    for volume in client.volumes.list(filters={"label": LABEL}):
-        if not _is_running(volume.attrs["Labels"][LABEL]):
-            volume.remove(force=True)
+    import docker.errors
+
+    ours = {"label": LABEL}
+    for container in client.containers.list(all=True, filters=ours, ignore_removed=True):
+        with contextlib.suppress(docker.errors.APIError):  # another run may be taking it away just now
+            if not _is_running(container.labels[LABEL]):
+                container.remove(force=True, v=True)
+    for volume in client.volumes.list(filters=ours):
+        with contextlib.suppress(docker.errors.APIError):
+            if not _is_running(volume.attrs["Labels"][LABEL]):
+                volume.remove(force=True)
 
 
 def _is_running(run: str) -> bool:
