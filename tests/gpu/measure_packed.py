@@ -308,12 +308,9 @@ def conditions() -> dict[str, Any]:
 
 def pinned() -> dict[str, int]:
     """Pinned bytes: of torch's allocator, and of slabs registered by pinfeed."""
-    host = torch.cuda.host_memory_stats()
-    return {
-        "torch_reserved": int(host.get("allocated_bytes.current", 0)),
-        "torch_active": int(host.get("active_bytes.current", 0)),
-        "slabs": slab.pinned_bytes(),
-    }
+    host = {name: int(value) for name, value in torch.cuda.host_memory_stats().items()}
+    kept = {f"torch.{name}": host[name] for name in host if "bytes" in name and name.endswith(("current", "peak"))}
+    return {**kept, "slabs": slab.pinned_bytes()}
 
 
 def whole_epoch_is_right(feeds: Feeds) -> bool:
