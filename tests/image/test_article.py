@@ -31,8 +31,9 @@ def refuse_a_taken_port() -> None:
                 pytest.fail(f"port {port} of this machine is taken, and the article's command needs it", pytrace=False)
 
 
-def newest_container(image: str) -> str:
-    return call("docker", "ps", "--latest", "--quiet", "--filter", f"ancestor={image}").ok().out.strip()
+def container_at_the_port() -> str:
+    """The command gives no name; it is the one that publishes the port."""
+    return call("docker", "ps", "--quiet", "--filter", "publish=8888").ok().out.strip()
 
 
 @pytest.mark.parametrize("caller", ["root", "ordinary"])
@@ -53,7 +54,7 @@ def test_the_articles_command_works_word_for_word(
     command = [*prefix, *COMMAND.split(), image]
     with Terminal(command, cwd=str(home), environ=environment(home)) as terminal:
         url = terminal.wait_for(r"JupyterLab: (http://127\.0\.0\.1:8888/)lab\?token=([0-9a-f]{48})")
-        container = containers.adopt(newest_container(image))
+        container = containers.adopt(container_at_the_port())
         lab = Lab(url[1], url[2], container)
         lab.wait()
         assert lab.lets_in()
