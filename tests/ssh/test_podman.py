@@ -18,13 +18,13 @@ set -eu
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 apt-get install -qqy --no-install-recommends podman uidmap passt netavark aardvark-dns crun
-useradd --create-home --uid 2000 pod
-echo pod:100000:65536 | tee /etc/subuid >/etc/subgid
-install -d -o pod -g pod /run/user/2000 /home/pod/.config/containers /home/pod/code
+useradd --create-home --uid 2000 ann
+echo ann:100000:65536 | tee /etc/subuid >/etc/subgid
+install -d -o ann -g ann /run/user/2000 /home/ann/.config/containers /home/ann/code
 printf '[containers]\ndefault_ulimits=[]\n[engine]\ncgroup_manager="cgroupfs"\nevents_logger="file"\n' \
-    >/home/pod/.config/containers/containers.conf
-ssh-keygen -q -t ed25519 -N '' -f /home/pod/key
-chown -R pod:pod /home/pod
+    >/home/ann/.config/containers/containers.conf
+ssh-keygen -q -t ed25519 -N '' -f /home/ann/key
+chown -R ann:ann /home/ann
 chmod 0666 /dev/net/tun
 """
 SSH = (
@@ -35,7 +35,7 @@ CALLER, FIRST_SUBORDINATE = 2000, 100000
 
 
 class Podman:
-    """The engine of the user `pod`."""
+    """The engine of the user `ann`."""
 
     def __init__(self, machine: Tracked, image: str) -> None:
         self._machine = machine
@@ -44,7 +44,7 @@ class Podman:
     def sh(self, script: str, budget: str = "a command") -> Done:
         """A script of that user's."""
         environ = "cd; export XDG_RUNTIME_DIR=/run/user/2000 PODMAN_IGNORE_CGROUPSV1_WARNING=1"
-        return self._machine.exec("su", "pod", "-c", f"{environ}; {script}", budget=budget)
+        return self._machine.exec("su", "ann", "-c", f"{environ}; {script}", budget=budget)
 
     def start(self, *options: str) -> None:
         """Start the image with sshd, and wait until it listens."""
@@ -75,7 +75,7 @@ def podman(client: Any, shared_containers: Containers, lean: str) -> Iterator[Po
     machine = shared_containers.start(lean, "sleep", "3600", options=options)
     machine.exec("bash", "-s", stdin=INSTALL.encode(), budget="installing Podman").ok()
     engine = Podman(machine, lean)
-    load = f"docker save {lean} | docker exec -i {machine.id} su pod -c 'XDG_RUNTIME_DIR=/run/user/2000 podman load'"
+    load = f"docker save {lean} | docker exec -i {machine.id} su ann -c 'XDG_RUNTIME_DIR=/run/user/2000 podman load'"
     call("sh", "-c", load, budget="installing Podman").ok()
     yield engine
 
