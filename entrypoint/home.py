@@ -12,7 +12,7 @@ from entrypoint import log
 from entrypoint.errors import StartError
 from entrypoint.folders import NEW_FILE, open_folder
 from entrypoint.identity import HOME, PLAIN, POWERLESS, Identity
-from entrypoint.machine import mount_point_of
+from entrypoint.machine import is_mount_point, mount_point_of
 from entrypoint.ownership import give_top_folder, try_writing
 from entrypoint.privileges import run_as
 
@@ -23,6 +23,7 @@ TMP = "/tmp"
 def prepare_home(identity: Identity, rundir: Path) -> str:
     """Find a home that the user can write, put the skeleton's files into it, return its path."""
     give_home(identity)
+    give_ssh_folder(identity)
     home = _choose_home(identity, rundir)
     problem, executable = run_as(identity, lambda: [copy_skeleton(SKELETON, home), _is_executable(home)])
     if problem:
@@ -31,6 +32,20 @@ def prepare_home(identity: Identity, rundir: Path) -> str:
         remedy = "Start with --tmpfs /tmp:exec" if home.startswith(f"{TMP}/") else "Mount it without noexec"
         log.warn(f"the home {home} is mounted noexec, so torch.compile cannot work. {remedy}")
     return home
+
+
+def give_ssh_folder(identity: Identity) -> None:
+    """Make ~/.ssh the user's where the engine made it, as root's, to mount a file of keys into it.
+
+    Nothing but that mount may be in it: else it might be another folder, which the user put there.
+    """
+    if not identity.drop or identity.mapped:
+        return
+    path = f"{identity.home}/.ssh"
+    with suppress(OSError), open_folder(path) as fd:
+        ours = mount_point_of(fd) == "/" and os.fstat(fd).st_uid == 0
+        if ours and os.listdir(fd) == ["authorized_keys"] and is_mount_point(f"{path}/authorized_keys"):
+            os.fchown(fd, identity.uid, identity.gid)
 
 
 def give_home(identity: Identity) -> None:

@@ -123,6 +123,11 @@ def mount_point_of(fd: int) -> Optional[str]:
     return parse_mountinfo(_read("/proc/self/mountinfo")).get(int(found.group(1))) if found else None
 
 
+def is_mount_point(path: str) -> bool:
+    """Whether something is mounted at exactly this path."""
+    return path in parse_mountinfo(_read("/proc/self/mountinfo")).values()
+
+
 def parse_mountinfo(text: str) -> dict[int, str]:
     """Mount id -> mount point."""
     fields = (line.split(" ") for line in text.splitlines())

@@ -190,6 +190,31 @@ def test_a_home_on_a_mount_is_left_to_the_rule_for_mounts(place: Place, gift: Gi
     assert gift.tops == [str(place.home)]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="the folder must be root's")
+@pytest.mark.parametrize(
+    ("names", "mounted", "point", "given"),
+    [
+        (["authorized_keys"], True, "/", True),
+        (["authorized_keys"], False, "/", False),
+        (["authorized_keys", "other"], True, "/", False),
+        ([], True, "/", False),
+        (["authorized_keys"], True, "/home/user", False),
+    ],
+)
+def test_the_ssh_folder_is_given_only_if_the_engine_made_it_for_a_mounted_file(
+    place: Place, gift: Gift, monkeypatch: pytest.MonkeyPatch, names: list[str], mounted: bool, point: str, given: bool
+) -> None:
+    folder = place.home / ".ssh"
+    folder.mkdir()
+    for name in names:
+        (folder / name).touch()
+    gift.point = point
+    keys = str(folder / "authorized_keys")
+    monkeypatch.setattr(home, "is_mount_point", lambda path: mounted and path == keys)
+    home.give_ssh_folder(replace(USER, home=str(place.home)))
+    assert gift.given == ([(str(folder), 4321, USER.gid)] if given else [])
+
+
 def test_a_home_that_is_a_link_gives_nothing_away(place: Place, gift: Gift, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(place.home)

@@ -52,6 +52,16 @@ def test_a_mounted_file_whoever_owns_it(
     assert (seen.st_uid, seen.st_gid, seen.st_mode & 0o777) == (*owner, 0o600)
 
 
+def test_the_folder_that_the_engine_made_for_a_mounted_file_is_the_users(
+    containers: Containers, lean: str, laptop: Laptop, folders: Folders
+) -> None:
+    """Else `git clone git@...` could not note whom it has met."""
+    path = folders.file(folders.new() / "keys", laptop.public, 0o600, (0, 0))
+    server = laptop.wait_for(containers.start(lean, "ssh", options=["--volume", f"{path}:{IN_HOME}:ro"]))
+    laptop.ssh(server, "touch ~/.ssh/known_hosts").ok()
+    assert path.stat().st_uid == 0
+
+
 def test_a_mounted_folder_of_public_keys(
     containers: Containers, thin: str, laptop: Laptop, folders: Folders, second: str
 ) -> None:
