@@ -119,13 +119,13 @@ def test_memory_that_runs_out_is_explained(
 def test_an_earlier_run_is_never_overwritten(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert train(small, out) == 0
-    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     capsys.readouterr()
     assert train(small, out, "--seed", "9") == 64
     message = capsys.readouterr().err
     assert three_parts(message)
     assert f"--resume {out}/checkpoint.pt" in message
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
 def test_other_files_in_the_folder_are_no_hindrance_and_stay(small: Path, tmp_path: Path) -> None:
