@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import mmap
 from collections.abc import Callable
 
 import torch
@@ -13,6 +14,8 @@ from pinfeed.loading import LoaderFeed
 from pinfeed.ring import Ring
 from pinfeed.sources import FolderSamples, Samples
 from pinfeed.train import Feed
+
+_HELD = 3  # batches that have left the workers: one in the loop, two that `prefetch` has ready
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,7 @@ def make(samples: Samples, batch_size: int, wish: Wish) -> Feed:
         wish.device,
         seed=wish.seed,
         workers=plan.workers,
+        prefetch=plan.prefetch,
         pin=plan.pin,
         ahead=wish.kind != "loader",
         on_bad=wish.on_bad,
@@ -51,13 +55,28 @@ def _plan(samples: Samples, batch_size: int, wish: Wish) -> guards.LoaderPlan:
     room = guards.measure()
     # Rows of a packed set are copied, not decoded: processes would only cost time.
     automatic = max(1, room.cpus // wish.processes) if isinstance(samples, FolderSamples) else 0
-    demand = guards.Demand(
-        batch_bytes=batch_size * (math.prod(samples.shape) + 8),
-        workers=automatic if wish.workers is None else wish.workers,
-        pin=wish.pin,
-        asked=wish.workers is not None,
-    )
-    plan = guards.plan_loader(demand, room)
-    for note in plan.notes:
+    workers = automatic if wish.workers is None else wish.workers
+    prefetch, notes = guards.PREFETCH, tuple[str, ...]()
+    while True:
+        demand = guards.Demand(
+            batch_bytes=_batch_bytes(samples, batch_size, max(1, workers * prefetch)),
+            workers=workers,
+            prefetch=prefetch,
+            pin=wish.pin,
+            asked=wish.workers is not None,
+        )
+        plan = guards.plan_loader(demand, room)
+        notes = plan.notes or notes
+        if plan.workers == 0 or (plan.workers, plan.prefetch) == (workers, prefetch):
+            break
+        # Of fewer, each has a larger share in what the loop holds.
+        workers, prefetch = plan.workers, plan.prefetch
+    for note in notes:
         wish.say(note)
     return plan
+
+
+def _batch_bytes(samples: Samples, batch_size: int, ahead: int) -> int:
+    """What a batch takes of /dev/shm: whole pages, and its share of those that the loop and `prefetch` still hold."""
+    pages = sum(-(-size // mmap.PAGESIZE) + 1 for size in (batch_size * math.prod(samples.shape), 8 * batch_size))
+    return math.ceil(pages * mmap.PAGESIZE * (ahead + _HELD) / ahead)

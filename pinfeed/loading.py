@@ -79,6 +79,7 @@ class LoaderFeed:
         *,
         seed: int,
         workers: int,
+        prefetch: int,
         pin: bool,
         ahead: bool,
         on_bad: Callable[[str], None],
@@ -88,6 +89,7 @@ class LoaderFeed:
         self._data = FolderDataset(samples) if isinstance(samples, FolderSamples) else RowsDataset(samples)
         self._machine: Machine = machine_for(device)
         self._seed, self._workers, self._pin, self._ahead, self._on_bad = seed, workers, pin, ahead, on_bad
+        self._prefetch = prefetch if workers else None
 
     def batches(self, order: torch.Tensor, first: int = 0, epoch: int = 0) -> Iterator[Batch]:
         """The samples that `order` lists, from batch `first` on; the last batch may be smaller."""
@@ -97,6 +99,7 @@ class LoaderFeed:
             self._data,
             batch_sampler=chunks,
             num_workers=self._workers,
+            prefetch_factor=self._prefetch,
             collate_fn=collate,
             pin_memory=self._pin,
         )

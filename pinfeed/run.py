@@ -55,6 +55,7 @@ class Run:
     started: float  # when this run would have begun, had it never been interrupted
     learner: learning.Learner = dataclasses.field(init=False)
     unreadable: set[str] = dataclasses.field(default_factory=set)  # what was wrong with which file
+    said: set[str] = dataclasses.field(default_factory=set)  # of the feeds, which all have the same to say
     feeds: list[learning.Feed] = dataclasses.field(default_factory=list)
     waited: float = 0.0  # share of the time in which the device waited for data, in the last epoch
     pinned: int = 0
@@ -450,15 +451,20 @@ def _feed(run: Run, samples: Samples, batch_size: int) -> learning.Feed:
             run.unreadable.add(message)
             run.talk.say(f"not used: {message}")
 
+    def once(text: str) -> None:
+        if text not in run.said:
+            run.said.add(text)
+            run.talk.say(text)
+
     wish = feeds.Wish(
-        run.feed_name,
-        hardware.device,
-        config.seed,
-        hardware.pin,
-        config.workers,
-        run.team.local_size,
-        run.talk.say,
-        bad,
+        kind=run.feed_name,
+        device=hardware.device,
+        seed=config.seed,
+        pin=hardware.pin,
+        workers=config.workers,
+        processes=run.team.local_size,
+        say=once,
+        on_bad=bad,
     )
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -472,6 +478,8 @@ def _feed(run: Run, samples: Samples, batch_size: int) -> learning.Feed:
 
 
 def _evaluation_batch(run: Run) -> int:
+    if isinstance(run.splits.train, FolderSamples):
+        return run.share  # what fits /dev/shm while training fits here too
     low, high = _EVALUATION_BATCH
     return min(high, max(low, _EVALUATION_BYTES // math.prod(run.splits.shape)))
 

@@ -98,10 +98,11 @@ def test_the_same_test_catches_a_ring_with_one_wait_taken_out(bug: type, monkeyp
 
 def prefetched_wrong(batches: int) -> int:
     found = torch.zeros((), dtype=torch.int64, device="cuda")
-    source = (torch.full((64, 3, SIDE, SIDE), k % 251, dtype=torch.uint8).pin_memory() for k in range(batches))
+    # Pinned beforehand: the feeder is to be as fast as it can, and so far before the GPU.
+    ready = [torch.full((64, 3, SIDE, SIDE), k, dtype=torch.uint8).pin_memory() for k in range(251)]
+    source = (ready[k % 251] for k in range(batches))
     for number, batch in enumerate(pinfeed.prefetch(source, "cuda")):
-        if number % 3 == 0:
-            torch.cuda._sleep(1_000_000)
+        torch.cuda._sleep(2_000_000)  # 1 ms
         found += (batch != number % 251).sum()
         del batch
     torch.cuda.synchronize()

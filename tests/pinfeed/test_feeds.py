@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pinfeed import sources
+from pinfeed import feeds, guards, sources
 from pinfeed.config import TrainConfig
 from pinfeed.errors import PinfeedError
 from tests.pinfeed.support import ROOT, arguments, same, start, three_parts, train, weights
@@ -298,3 +298,32 @@ def test_a_compiler_that_is_not_there_is_explained(
 def test_tensorboard_gets_the_curves(by_ring: Path) -> None:
     pytest.importorskip("tensorboard")
     assert len(list((by_ring / "tensorboard").glob("events.*"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("shm", "asked", "workers", "prefetch"),
+    [(64 << 20, None, 4, 2), (64 << 20, 2, 2, 2), (2_600_000, None, 3, 1), (1_600_000, 2, 1, 1), (300_000, None, 0, 2)],
+)
+def test_a_loader_takes_what_shm_has_room_for_and_says_so(
+    shm: int, asked: int | None, workers: int, prefetch: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = sources.load(TrainConfig(data=str(folder), image_size=56), {}, checksum=True).train  # 64 x 64 pixels
+    monkeypatch.setattr(guards, "measure", lambda: guards.Room(cpus=4, shm=shm))
+    said: list[str] = []
+    wish = feeds.Wish("prefetch", torch.device("cpu"), 0, False, asked, 1, said.append, said.append)
+    plan = feeds._plan(samples, 30, wish)  # 369 kB a batch
+    held = plan.workers * plan.prefetch + 3 if plan.workers else 0
+    assert held * 369_000 <= shm
+    assert (plan.workers, plan.prefetch) == (workers, prefetch)
+    assert bool(said) == (shm < 64 << 20)
+
+
+def test_one_batch_that_is_larger_than_shm_is_refused_with_numbers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = sources.load(TrainConfig(data=str(folder), image_size=56), {}, checksum=True).train
+    monkeypatch.setattr(guards, "measure", lambda: guards.Room(cpus=4, shm=300_000))
+    wish = feeds.Wish("prefetch", torch.device("cpu"), 0, False, 2, 1, print, print)
+    with pytest.raises(PinfeedError, match="fewer workers will not help") as caught:
+        feeds._plan(samples, 30, wish)
+    assert "--shm-size" in caught.value.do

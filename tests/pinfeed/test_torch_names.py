@@ -11,7 +11,10 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import torch
+import torch.distributed
+import torch.utils.data
 
 import pinfeed
 
@@ -43,3 +46,23 @@ def test_calls_that_only_a_gpu_runs_take_the_arguments_given() -> None:
     assert list(inspect.signature(torch.cuda.set_rng_state).parameters)[:2] == ["new_state", "device"]
     assert next(iter(inspect.signature(torch.amp.GradScaler).parameters)) == "device"
     assert "enabled" in inspect.signature(torch.amp.GradScaler).parameters
+    assert {"enable_timing", "blocking"} <= set(inspect.signature(torch.cuda.Event.__new__).parameters)
+    assert "device" in inspect.signature(torch.cuda.Stream.__new__).parameters
+    for method in ("record", "synchronize", "query", "elapsed_time"):
+        assert hasattr(torch.cuda.Event, method)
+    assert "event" in inspect.signature(torch.cuda.Stream.wait_event).parameters
+    assert callable(torch.Tensor.record_stream)
+    assert {"gradient_as_bucket_view", "static_graph", "device_ids"} <= set(
+        inspect.signature(torch.nn.parallel.DistributedDataParallel).parameters
+    )
+    assert {"op", "group"} <= set(inspect.signature(torch.distributed.all_reduce).parameters)
+    assert {"backend", "mode", "fullgraph"} <= set(inspect.signature(torch.compile).parameters)
+    assert {"timeout", "prefetch_factor", "batch_sampler"} <= set(
+        inspect.signature(torch.utils.data.DataLoader).parameters
+    )
+
+
+def test_cuda_runtime_has_what_pins_memory() -> None:
+    if torch.version.cuda is None:
+        pytest.skip("this torch is built without CUDA")
+    assert {"cudaHostRegister", "cudaHostUnregister"} <= set(dir(torch._C._cudart))
