@@ -70,13 +70,17 @@ class Lab:
         body = {"type": "file", "format": "text", "content": text}
         _good(self.ask(f"api/contents/{path}", "PUT", json=body))
 
-    def run(self, code: str) -> str:
-        """Run code in a kernel of its own and return what it printed; an exception there fails the test."""
+    def run(self, code: str, keep: bool = False) -> str:
+        """Run code in a kernel of its own and return what it printed; an exception there fails the test.
+
+        `keep`: leave the kernel, idle.
+        """
         kernel = _good(self.ask("api/kernels", "POST", json={})).json()["id"]
         try:
             return self._execute(kernel, code)
         finally:
-            self.ask(f"api/kernels/{kernel}", "DELETE")
+            if not keep:
+                self.ask(f"api/kernels/{kernel}", "DELETE")
 
     def type_in_terminal(self, text: str) -> None:
         """Open a terminal, and type when its shell shows a prompt."""
