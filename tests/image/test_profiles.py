@@ -1,6 +1,6 @@
 """Every way to start the image that is promised, with a command, JupyterLab and a training.
 
-Rootless Podman is one more of them; it comes with the ssh tests, which need that engine anyway.
+Rootless Podman is one more of them: tests/ssh/test_podman.py, in a container of its own.
 """
 
 from __future__ import annotations
