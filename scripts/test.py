@@ -48,12 +48,12 @@ SUITES = (
     Suite("pinfeed", "tests/pinfeed", 10, inside=True),
     Suite("selftest", "tests/selftest", 5, inside=True),
     Suite("in-image", "selftest", 8, word="selftest"),
-    Suite("image", "tests/image", 15),
+    Suite("image", "tests/image", 25),
     Suite("browser", "tests/browser", 8),
 )
 SLOW_SUITES = (
     Suite("image", "tests/image", 15, marker="slow"),
-    Suite("ssh", "tests/ssh", 12, marker=""),
+    Suite("ssh", "tests/ssh", 15, marker=""),
     Suite("compose", "tests/compose", 6, marker="slow"),
     Suite("code", "tests/code", 6, marker="slow", variants=("code",)),
     Suite("devcontainer", "tests/devcontainer", 4, marker="slow"),
