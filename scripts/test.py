@@ -45,13 +45,13 @@ SUITES = (
     Suite("static", "tests/static", 5, images=False),
     Suite("unit", "tests/entrypoint", 5, images=False),
     Suite("doctor", "tests/doctor", 5, inside=True),  # its fake driver needs a compiler
-    Suite("pinfeed", "tests/pinfeed", 10, inside=True),
     Suite("selftest", "tests/selftest", 5, inside=True),
     Suite("in-image", "selftest", 8, word="selftest"),
     Suite("image", "tests/image", 25),
     Suite("browser", "tests/browser", 8),
 )
 SLOW_SUITES = (
+    Suite("pinfeed", "tests/pinfeed", 10, inside=True),
     Suite("image", "tests/image", 15, marker="slow"),
     Suite("ssh", "tests/ssh", 15, marker=""),
     Suite("compose", "tests/compose", 6, marker="slow"),
