@@ -14,6 +14,10 @@ from scripts import names, ui
 from scripts.engine import Engine, caller, find_engine
 
 RUN_DIRECTORY = "/run/pytorch-cuda"
+# What `docker exec` runs as root is static and named by its whole path: the user may put programs first on PATH, and
+# libraries into LD_LIBRARY_PATH.
+READ = ("/bin/busybox", "cat")
+SHELL = ("/bin/busybox", "sh", "-c")
 PUBLISHED_LABEL = "pytorch-cuda.published"
 # Not passed on: PUID and PGID are the caller's ids; inside, the ports stay the usual ones, and on the host PORT and
 # SSH_PORT say where they are published.

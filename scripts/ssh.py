@@ -54,13 +54,13 @@ def find_door(engine: Engine, found: Container) -> Door:
     """Ask the container which port its sshd has, and the engine where that is on this machine."""
     inside = sshd_port(engine, found.name)
     address, port = outside(engine, found.name, inside)
-    allowed = engine.ask("exec", found.name, "cat", AUTHORIZED).out
+    allowed = engine.ask("exec", found.name, *container.READ, AUTHORIZED).out
     return Door(found.name, address, port, keys.private_key(allowed))
 
 
 def sshd_port(engine: Engine, name: str) -> int:
     """Read sshd's port inside from what the container wrote down about its services."""
-    answer = engine.ask("exec", name, "cat", f"{container.RUN_DIRECTORY}/services.json")
+    answer = engine.ask("exec", name, *container.READ, f"{container.RUN_DIRECTORY}/services.json")
     try:
         services = {service["name"]: service for service in json.loads(answer.out)["services"]}
     except (ValueError, KeyError, TypeError):
@@ -91,7 +91,7 @@ def outside(engine: Engine, name: str, inside: int) -> tuple[str, int]:
 
 def remember(engine: Engine, door: Door) -> Path:
     """Write down the host keys as the engine shows them: no question at the first login, no stranger later."""
-    shown = engine.ask("exec", door.name, "sh", "-c", f"cat {HOST_KEYS}/*.pub")
+    shown = engine.ask("exec", door.name, *container.SHELL, f"/bin/busybox cat {HOST_KEYS}/*.pub")
     lines = [f"{door.name} {' '.join(line.split()[:2])}\n" for line in shown.out.splitlines() if line.strip()]
     if not lines:
         do = "make logs shows what the start said; make shell needs no SSH"

@@ -36,7 +36,7 @@ class Published:
 
 def services(engine: Engine, name: str) -> dict[str, str]:
     """Read which services the container wrote down, and the addresses they answer at inside."""
-    answer = engine.ask("exec", name, "cat", f"{container.RUN_DIRECTORY}/services.json")
+    answer = engine.ask("exec", name, *container.READ, f"{container.RUN_DIRECTORY}/services.json")
     try:
         listed = json.loads(answer.out)["services"]
         return {one["name"]: one.get("url", "") for one in listed if one.get("probe") != "starting"}
@@ -70,7 +70,7 @@ def tell(engine: Engine, name: str, published: Published, environ: Mapping[str, 
     seen = services(engine, name)
     if "jupyter" in seen:
         path = urlsplit(seen["jupyter"]).path[: -len("api")] + "lab"
-        token = engine.ask("exec", name, "cat", f"{container.RUN_DIRECTORY}/token").out.strip()
+        token = engine.ask("exec", name, *container.READ, f"{container.RUN_DIRECTORY}/token").out.strip()
         login = f"?token={token}" if token else "   (log in with the token or password that you gave)"
         ui.say(f"JupyterLab: {outside(published, seen['jupyter'], path)}{login}")
     if "jupyter" in seen and environ.get("SSH_CONNECTION") and published.bind == "127.0.0.1":

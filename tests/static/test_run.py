@@ -48,8 +48,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMachine:
 
     fake.when(f"{DOCKER} run --detach", comes_up)
     fake.when(f"{DOCKER} start", comes_up)
-    fake.when(f"{DOCKER} exec pytorch-cuda cat /run/pytorch-cuda/services.json", SERVICES)
-    fake.when(f"{DOCKER} exec pytorch-cuda cat /run/pytorch-cuda/token", "abc\n")
+    fake.when(f"{DOCKER} exec pytorch-cuda /bin/busybox cat /run/pytorch-cuda/services.json", SERVICES)
+    fake.when(f"{DOCKER} exec pytorch-cuda /bin/busybox cat /run/pytorch-cuda/token", "abc\n")
     return fake
 
 
@@ -235,14 +235,14 @@ def test_the_ssh_command_is_printed_only_where_sshd_runs(
     machine: FakeMachine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     both = {"services": [{"name": "jupyter", "url": "https://127.0.0.1:8888/x/api"}, {"name": "sshd", "port": 22}]}
-    machine.when(f"{DOCKER} exec pytorch-cuda cat /run/pytorch-cuda/services.json", json.dumps(both))
+    machine.when(f"{DOCKER} exec pytorch-cuda /bin/busybox cat /run/pytorch-cuda/services.json", json.dumps(both))
     run.main()
     said = capsys.readouterr().out
     assert "ssh -p 2222 user@127.0.0.1" in said and "https://127.0.0.1:8888/x/lab?token=abc" in said
 
 
 def test_a_given_login_is_not_printed(machine: FakeMachine, capsys: pytest.CaptureFixture[str]) -> None:
-    machine.when(f"{DOCKER} exec pytorch-cuda cat /run/pytorch-cuda/token", Result(1))
+    machine.when(f"{DOCKER} exec pytorch-cuda /bin/busybox cat /run/pytorch-cuda/token", Result(1))
     run.main()
     assert "/lab   (log in with the token or password that you gave)" in capsys.readouterr().out
 

@@ -47,8 +47,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMachine:
     fake.when(f"{DOCKER} container inspect", Result(1, err="No such container"))
     fake.when(f"{DOCKER} compose version", "2.26.1\n")
     fake.when(f"{DOCKER} compose --file", config())
-    fake.when(f"{DOCKER} exec pytorch-cuda cat /run/pytorch-cuda/services.json", services(LAB))
-    fake.when(f"{DOCKER} exec pytorch-cuda cat /run/pytorch-cuda/token", "abc\n")
+    fake.when(f"{DOCKER} exec pytorch-cuda /bin/busybox cat /run/pytorch-cuda/services.json", services(LAB))
+    fake.when(f"{DOCKER} exec pytorch-cuda /bin/busybox cat /run/pytorch-cuda/token", "abc\n")
     return fake
 
 
@@ -169,9 +169,13 @@ def test_down_keeps_the_volumes_and_says_so(machine: FakeMachine, capsys: pytest
 @pytest.fixture
 def with_sshd(machine: FakeMachine) -> FakeMachine:
     machine.when(f"{DOCKER} container inspect", inspected())
-    machine.when(f"{DOCKER} exec pytorch-cuda cat /run/pytorch-cuda/services.json", services(LAB, SSHD))
-    machine.when(f"{DOCKER} exec pytorch-cuda cat {ssh.AUTHORIZED}", f'from="10.0.0.1" {KEY} other comment\n')
-    machine.when(f"{DOCKER} exec pytorch-cuda sh -c", "ssh-ed25519 HOSTKEY root@1\nssh-rsa HOSTRSA root@1\n")
+    machine.when(f"{DOCKER} exec pytorch-cuda /bin/busybox cat /run/pytorch-cuda/services.json", services(LAB, SSHD))
+    machine.when(
+        f"{DOCKER} exec pytorch-cuda /bin/busybox cat {ssh.AUTHORIZED}", f'from="10.0.0.1" {KEY} other comment\n'
+    )
+    machine.when(
+        f"{DOCKER} exec pytorch-cuda /bin/busybox sh -c", "ssh-ed25519 HOSTKEY root@1\nssh-rsa HOSTRSA root@1\n"
+    )
     machine.when(f"{DOCKER} port pytorch-cuda 22/tcp", "127.0.0.1:2345\n")
     return machine
 
