@@ -211,7 +211,11 @@ def _add_machine(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_run(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--out", metavar="DIR", help="folder of the run (default runs/<data>-<date>-<time>)")
+    group.add_argument(
+        "--out",
+        metavar="DIR",
+        help="folder of the run (default runs/<data>-<date>-<time>, in a container below /workspace/code)",
+    )
     group.add_argument(
         "--resume",
         metavar="PATH",

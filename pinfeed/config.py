@@ -115,9 +115,18 @@ def with_recipe_of(config: TrainConfig, given: frozenset[str], recipe: dict[str,
     return dataclasses.replace(config, **recipe)
 
 
-def default_out(data: str, now: str) -> str:
-    """Where a run goes that was given no --out: a folder of its own, named after data and time."""
-    return os.path.join("runs", f"{os.path.basename(os.path.normpath(data))}-{now}")
+# In the image: where the user's folder is mounted. /workspace above it ends with the container.
+MOUNTED = "/workspace/code"
+
+
+def default_out(data: str, now: str, folder: str | None = None) -> str:
+    """Where a run goes that was given no --out: a folder of its own, named after data and time.
+
+    Below `folder` (by default the one we are in); from /workspace, where a container starts, below /workspace/code.
+    """
+    here = os.getcwd() if folder is None else folder
+    above = MOUNTED if here == os.path.dirname(MOUNTED) and os.path.isdir(MOUNTED) else ""
+    return os.path.join(above, "runs", f"{os.path.basename(os.path.normpath(data))}-{now}")
 
 
 def _flag(name: str) -> str:

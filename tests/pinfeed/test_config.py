@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,4 +60,14 @@ def test_a_resumed_run_may_not_change_its_recipe() -> None:
 
 @pytest.mark.parametrize("data", ["fashion-mnist", "/data/fashion-mnist/"])
 def test_a_run_without_a_folder_gets_one_named_after_its_data(data: str) -> None:
-    assert default_out(data, "20260102-030405") == "runs/fashion-mnist-20260102-030405"
+    assert default_out(data, "20260102-030405", "/elsewhere") == "runs/fashion-mnist-20260102-030405"
+
+
+def test_a_container_that_starts_in_workspace_keeps_runs_in_the_mounted_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pinfeed.config.MOUNTED", str(tmp_path / "code"))
+    assert default_out("d", "now", str(tmp_path)) == "runs/d-now"
+    (tmp_path / "code").mkdir()
+    assert default_out("d", "now", str(tmp_path)) == f"{tmp_path}/code/runs/d-now"
+    assert default_out("d", "now", str(tmp_path / "code")) == "runs/d-now"
