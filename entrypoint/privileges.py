@@ -101,9 +101,11 @@ def _report(identity: Identity, function: Callable[[], Any], writer: int) -> Non
         answer = {"os": [error.errno, error.strerror, _text(error.filename)]}
     except BaseException as error:
         answer = {"bug": repr(error)}
-    with os.fdopen(writer, "wb") as out:
-        out.write(json.dumps(answer).encode())
-    os._exit(0)
+    try:
+        with os.fdopen(writer, "wb") as out:
+            out.write(json.dumps(answer).encode())
+    finally:
+        os._exit(0)  # also when nobody listens any more (Ctrl-C): this is a copy of the entrypoint, and must not go on
 
 
 def _text(name: Any) -> Optional[str]:
