@@ -62,7 +62,26 @@ def _started_as_user(machine: Machine, puid: Optional[int], pgid: Optional[int])
     )
 
 
+# With one of these uid 0 is root over the container's files or processes, whatever else was taken from it.
+_POWERS = frozenset(
+    ("CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "MKNOD", "SETFCAP", "SYS_ADMIN", "SYS_MODULE", "SYS_PTRACE")
+)
+
+
+def _refuse_half_a_root(machine: Machine) -> None:
+    """Root that may not become the user, and is no powerless one either, would run the user's programs as root."""
+    powers = sorted(machine.caps & _POWERS)
+    if powers and not machine.rootless:
+        missing = sorted({"SETUID", "SETGID"} - machine.caps)
+        raise StartError(
+            "your programs would run as root: uid 0 may not become the user here, and is not powerless",
+            f"without {', '.join(missing)}, but with {', '.join(powers)}",
+            "leave SETUID and SETGID in, or take all away: --cap-drop ALL",
+        )
+
+
 def _started_powerless(machine: Machine, puid: Optional[int], pgid: Optional[int]) -> Identity:
+    _refuse_half_a_root(machine)
     reason = "uid 0 has no SETUID and SETGID capability here (--cap-drop)"
     note = f"{reason}: everything runs as this powerless uid 0, with its home in /tmp"
     return Identity(

@@ -123,13 +123,21 @@ def test_a_rootless_caller_takes_the_group_that_was_asked_for() -> None:
     assert (plan.uid, plan.gid, plan.drop, plan.profile) == (0, 2000, True, "rootless-root")
 
 
-@pytest.mark.parametrize("caps", [set(), {"SETUID"}, {"SETGID"}, {"CHOWN", "DAC_OVERRIDE"}])
+@pytest.mark.parametrize("caps", [set(), {"SETUID"}, {"SETGID"}, {"NET_BIND_SERVICE", "KILL"}])
 def test_root_without_the_capabilities_stays_and_says_so(caps: set[str]) -> None:
     plan = plan_identity(replace(code(REAL_ROOT, 4321, 4321), caps=frozenset(caps)), None, None)
     assert (plan.uid, plan.gid, plan.drop, plan.profile) == (0, 0, False, "powerless-root")
     assert plan.home == "/tmp/pytorch-cuda-home-0"
     assert len(plan.notes) == 1
     assert "SETUID" in plan.notes[0] and "/tmp" in plan.notes[0]
+
+
+@pytest.mark.parametrize("dropped", ["SETUID", "SETGID"])
+def test_root_that_is_neither_able_nor_powerless_is_refused(dropped: str) -> None:
+    with pytest.raises(StartError) as error:
+        plan_identity(replace(REAL_ROOT, caps=FULL - {dropped}), None, None)
+    assert dropped in error.value.seen and "CHOWN" in error.value.seen
+    assert "--cap-drop ALL" in error.value.do
 
 
 def test_powerless_root_says_that_puid_is_not_used() -> None:
