@@ -137,6 +137,6 @@ def test_the_same_training_runs_in_jupyters_terminal_and_kernel(containers: Cont
     code = "import subprocess; print(subprocess.run(['pinfeed', 'train', '--limit', '300', '--epochs', '1'],"
     code += "capture_output=True, check=True, cwd='/workspace').returncode)"
     assert lab.run(code) == "0\n"
-    run = lab.get("api/contents/runs")["content"][0]["name"]
-    metrics = json.loads(lab.get(f"api/contents/runs/{run}/metrics.json")["content"])
+    run = lab.get("api/contents/code/runs")["content"][0]["name"]
+    metrics = json.loads(lab.get(f"api/contents/code/runs/{run}/metrics.json")["content"])
     assert metrics["data"] == "fashion-mnist"
